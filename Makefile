@@ -1,0 +1,73 @@
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+STAMP := $(VENV)/.setup-done
+LOG := $(VENV)/setup.log
+JOBS ?= 2
+BENCH ?= $(wildcard benchmarks/[a-z]*.py)
+
+.PHONY: help setup demo test check check-format check-lint check-types format budgets bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
+
+setup: $(STAMP) ## build .venv with the versions of constraints.txt (PYTHON=python3.12 to choose)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "setup needs Python 3.11 or newer, but '$(PYTHON)' is" \
+	        "$$($(PYTHON) --version 2>/dev/null || echo not there)." \
+	        "Name another one: make setup PYTHON=python3.12" >&2; exit 1; }
+	@echo "setup: building $(VENV) with $$($(PYTHON) --version); the first time takes a few minutes"
+	@$(PYTHON) -m venv $(VENV)
+# setuptools first and no isolated build: the build, too, uses the versions of constraints.txt.
+	@{ $(RUN) -m pip install -c constraints.txt setuptools && \
+	   $(RUN) -m pip install -c constraints.txt --no-build-isolation -e '.[dev]'; } \
+	    &> $(LOG) || { tail -n 20 $(LOG); echo "setup: pip failed, see $(LOG)"; exit 1; } >&2
+	@touch $@
+	@echo "setup: done"
+
+demo: $(STAMP) ## draw the ring that a squared mixture fits with two components, into out/
+	@$(RUN) -m subtractive.demo --out out
+
+test: check budgets ## everything that CI runs: check, budgets, tests and doctests
+	@echo "test: pytest"
+# One thread per worker: the workers already fill the cores.
+	@OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n $(JOBS) --dist=worksteal $(ARGS)
+
+check: check-format check-lint check-types ## format, lint and types, changing nothing
+
+check-format: $(STAMP)
+	@echo "check: ruff format"
+	@$(RUN) -m ruff format --check .
+
+check-lint: $(STAMP)
+	@echo "check: ruff check"
+	@$(RUN) -m ruff check .
+
+check-types: $(STAMP)
+	@echo "check: mypy"
+	@$(RUN) -m mypy --no-error-summary
+
+format: $(STAMP) ## repair what ruff can repair
+	@$(RUN) -m ruff check --quiet --fix-only .
+	@$(RUN) -m ruff format .
+
+budgets: $(STAMP) ## print the style budgets
+	@$(RUN) scripts/budgets.py
+
+bench: $(STAMP) ## run every benchmark (BENCH=benchmarks/one.py for one)
+	@[[ -n "$(strip $(BENCH))" ]] || echo "bench: there is nothing in benchmarks/ yet"
+	@for file in $(BENCH); do \
+	    echo "bench: $$file"; \
+	    $(RUN) -m "benchmarks.$$(basename "$$file" .py)"; \
+	done
+
+clean: ## remove caches and outputs; the environment stays (rm -r .venv removes it)
+	@rm -rf out build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +

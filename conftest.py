@@ -1,0 +1,21 @@
+"""What every test and doctest finds: the names of the examples, and how hypothesis searches."""
+
+import os
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+import subtractive
+
+# A busy machine is slow, not wrong.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("local", PATIENT)
+settings.register_profile("ci", PATIENT, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(autouse=True)
+def names_of_doctests(doctest_namespace):
+    """Let the docstrings' examples begin with ``torch`` and ``sub`` in hand."""
+    doctest_namespace.update(torch=torch, sub=subtractive)

@@ -1,0 +1,54 @@
+"""Determinism: the inputs of every sum unit have disjoint supports (paper: Def. A.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from subtractive.circuits.circuit import Circuit, Visit
+from subtractive.circuits.layers import Layer
+from subtractive.circuits.weights import RealWeights
+from subtractive.numerics.scaled import Scaled, Unscaled
+
+
+@torch.no_grad()
+def is_deterministic(circuit: Circuit) -> bool:
+    """Whether no two inputs of a sum unit can be non-zero together.
+
+    A climb with the grams replaced by "may be non-zero together". For discrete inputs the answer
+    is exact; families with overlapping supports, such as Gaussians, are never deterministic
+    unless each sum unit has a single input.
+    """
+    disjoint = True
+
+    def rule(visit: Visit, children: Sequence[Unscaled | Scaled]) -> Unscaled:
+        nonlocal disjoint
+        layer = circuit.layer(visit.layer)
+        uses = type(layer)(RealWeights((layer.weights() != 0).double()))
+        together = _numbers(uses, children, visit)  # (f, o, p): pairs of inputs that may meet
+        alone = _numbers(uses, [_diagonal(child) for child in children], visit)
+        paired = together.diagonal(dim1=-2, dim2=-1)
+        disjoint = disjoint and bool((paired < alone + 0.5).all())
+        return Unscaled((together > 0).double()[:, None], None)
+
+    leaves = []
+    for layer in circuit.input_layers():
+        overlap = layer.family.overlap(layer.tensors(slice(None)))
+        leaves.append(Unscaled(overlap.double()[:, None], None))
+    circuit.climb(circuit.straight, leaves, rule)
+    return disjoint
+
+
+def _numbers(layer: Layer, children: Sequence[Unscaled | Scaled], visit: Visit) -> Tensor:
+    message = layer.scaled(children, visit.folds)
+    scale = message.log_scale.exp()
+    return (message.mantissa * scale.reshape(scale.shape + (1,) * (message.mantissa.dim() - 2)))[
+        :, 0
+    ]
+
+
+def _diagonal(child: Unscaled | Scaled) -> Unscaled:
+    assert isinstance(child, Unscaled)
+    return Unscaled(child.some.diagonal(dim1=-2, dim2=-1), None)

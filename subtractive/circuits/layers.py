@@ -1,0 +1,205 @@
+"""Sum, Hadamard and Kronecker layers, on vectors and on grams (paper: Defs. 1 and A.6, Alg. 1).
+
+Each layer is followed by its sum, as in the paper: ``W a``, ``W (a ⊙ b)`` and ``W (a ⊗ b)``. On
+the square, vectors become grams: ``W A Wᴴ``, ``W (A ⊙ B) Wᴴ`` and ``W (A ⊗ B) Wᴴ``; neither
+``W ⊗ W`` nor ``A ⊗ B`` is ever formed.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from subtractive.circuits.weights import Weights
+from subtractive.numerics.scaled import Index, Scaled, Unscaled, multiply, rescale, settle
+from subtractive.numerics.signed_log import (
+    kronecker_signed,
+    mix_signed,
+    multiply_signed,
+    signed_log,
+)
+
+
+def mix(weight: Tensor, values: Tensor) -> Tensor:
+    """``y = W x``: weights (f, o, i), values (f, n, i), result (f, n, o)."""
+    dtype = torch.promote_types(weight.dtype, values.dtype)
+    return values.to(dtype) @ weight.to(dtype).mT
+
+
+def mix_gram(weight: Tensor, gram: Tensor, other: Tensor) -> Tensor:
+    """``Y = W G Vᴴ``: weights (f, o, i) and (f, p, j), gram (f, n, i, j), result (f, n, o, p)."""
+    regions, rows, i, j = gram.shape
+    right = mix(other.conj(), gram.reshape(regions, rows * i, j)).unflatten(1, (rows, i))
+    turned = right.mT  # (f, n, p, i)
+    return mix(weight, turned.flatten(1, 2)).unflatten(1, (rows, -1)).mT
+
+
+def kronecker(vectors: Sequence[Tensor]) -> Tensor:
+    """``a ⊗ b ⊗ ...``, (f, n, i·j·...), of vectors (f, n, i), (f, n, j), ..."""
+    product = vectors[0]
+    for vector in vectors[1:]:
+        product = (product[..., :, None] * vector[..., None, :]).flatten(2)
+    return product
+
+
+def mix_kronecker_gram(weight: Tensor, grams: Sequence[Tensor], other: Tensor) -> Tensor:
+    """``W (A ⊗ B ⊗ ...) Vᴴ`` by applying each gram to its own axis of W.
+
+    Weights (f, o, i·j·...) and (f, p, k·l·...), grams (f, n, i, k), (f, n, j, l), ..., result
+    (f, n, o, p).
+    """
+    rows = max(gram.shape[1] for gram in grams)
+    dtype = torch.promote_types(weight.dtype, grams[0].dtype)
+    regions, outputs = weight.shape[:2]
+    # (f, n, o, i·j·...); each turn contracts the foremost input axis and appends its image.
+    image = weight[:, None].to(dtype).expand(regions, rows, -1, -1)
+    for gram in grams:
+        image = image.reshape(regions, rows, outputs, gram.shape[2], -1)
+        image = image.movedim(3, -1) @ gram[:, :, None].to(dtype)  # (f, n, o, rest, k)
+        image = image.flatten(3)
+    return mix(other.conj(), image.flatten(1, 2)).unflatten(1, (rows, outputs))
+
+
+class Layer(nn.Module, ABC):
+    """A product of child regions followed by a sum; ``folds`` picks regions of the layer."""
+
+    def __init__(self, weights: Weights) -> None:
+        super().__init__()
+        self.weights = weights
+
+    def weight(self, folds: Index) -> Tensor:
+        """The weights of some regions, (f, o, i)."""
+        weight: Tensor = self.weights()
+        return weight[folds]
+
+    @staticmethod
+    @abstractmethod
+    def num_inputs(widths: Sequence[int]) -> int:
+        """The number of product units over children of these widths; ``ValueError`` if none fits."""
+
+    @staticmethod
+    @abstractmethod
+    def num_connections(widths: Sequence[int]) -> int:
+        """The inputs of all product units: the layer's share of the circuit's size."""
+
+    @abstractmethod
+    def scaled(self, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
+        """The layer's message from its children's, vectors or grams."""
+
+    @abstractmethod
+    def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
+        """The gram of this layer with another one from the grams of their children."""
+
+    @abstractmethod
+    def signed_log(self, children: Sequence[Unscaled], folds: Index) -> Unscaled:
+        """The same as :meth:`scaled` in the paper's signed log arithmetic."""
+
+
+@final
+class SumLayer(Layer):
+    """``W a``: weighted sums of the units of one child."""
+
+    @staticmethod
+    def num_inputs(widths: Sequence[int]) -> int:
+        return widths[0]
+
+    @staticmethod
+    def num_connections(widths: Sequence[int]) -> int:
+        return 0
+
+    def scaled(self, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
+        weight = self.weight(folds)
+        return _summed(settle(children[0]), weight, weight)
+
+    def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
+        return _summed(settle(children[0]), self.weight(folds), other.weight(folds))
+
+    def signed_log(self, children: Sequence[Unscaled], folds: Index) -> Unscaled:
+        return mix_signed(self.weight(folds), signed_log(children[0]))
+
+
+@final
+class HadamardLayer(Layer):
+    """``W (a ⊙ b ⊙ ...)``: the children are multiplied unit by unit."""
+
+    @staticmethod
+    def num_inputs(widths: Sequence[int]) -> int:
+        if len(set(widths)) > 1:
+            raise ValueError(
+                f"a Hadamard product needs children of equal width, got {list(widths)}. Use "
+                "KroneckerLayer, or give all layers the same number of units."
+            )
+        return widths[0]
+
+    @staticmethod
+    def num_connections(widths: Sequence[int]) -> int:
+        return sum(widths)
+
+    def scaled(self, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
+        weight = self.weight(folds)
+        # The square of a Hadamard product is the Hadamard product of the squares.
+        return _summed(multiply(children), weight, weight)
+
+    def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
+        return _summed(multiply(children), self.weight(folds), other.weight(folds))
+
+    def signed_log(self, children: Sequence[Unscaled], folds: Index) -> Unscaled:
+        return mix_signed(self.weight(folds), multiply_signed(children))
+
+
+@final
+class KroneckerLayer(Layer):
+    """``W (a ⊗ b ⊗ ...)``: every unit of one child meets every unit of the others."""
+
+    @staticmethod
+    def num_inputs(widths: Sequence[int]) -> int:
+        return math.prod(widths)
+
+    @staticmethod
+    def num_connections(widths: Sequence[int]) -> int:
+        return len(widths) * math.prod(widths)
+
+    def scaled(self, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
+        weight = self.weight(folds)
+        if any(child.is_gram for child in children):
+            return _summed_kronecker(children, weight, weight)
+        factors = [settle(child) for child in children]
+        mantissa = mix(weight, kronecker([factor.mantissa for factor in factors]))
+        return rescale(mantissa, _total_scale(factors), _unit(weight))
+
+    def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
+        return _summed_kronecker(children, self.weight(folds), other.weight(folds))
+
+    def signed_log(self, children: Sequence[Unscaled], folds: Index) -> Unscaled:
+        return mix_signed(self.weight(folds), kronecker_signed(children))
+
+
+def _summed(product: Scaled, left: Tensor, right: Tensor) -> Scaled:
+    if product.is_gram:
+        mantissa = mix_gram(left, product.mantissa, right)
+        return rescale(mantissa, product.log_scale, _unit(left) * _unit(right))
+    return rescale(mix(left, product.mantissa), product.log_scale, _unit(left))
+
+
+def _summed_kronecker(
+    children: Sequence[Unscaled | Scaled], left: Tensor, right: Tensor
+) -> Scaled:
+    factors = [settle(child if child.is_gram else child.outer()) for child in children]
+    mantissa = mix_kronecker_gram(left, [factor.mantissa for factor in factors], right)
+    return rescale(mantissa, _total_scale(factors), _unit(left) * _unit(right))
+
+
+def _unit(weight: Tensor) -> Tensor:
+    return weight.detach().abs().amax((1, 2))[:, None]  # (f, 1)
+
+
+def _total_scale(factors: Sequence[Scaled]) -> Tensor:
+    total = factors[0].log_scale
+    for factor in factors[1:]:
+        total = total + factor.log_scale
+    return total

@@ -1,0 +1,98 @@
+"""Squares of circuits written out as circuits (paper: Algs. 1 and 3, Prop. 3).
+
+Nothing here is fast: :class:`subtractive.densities.squared.SquaredCircuit` never forms W ⊗ W. The
+written-out square is for study, and for checking every fast path against the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.determinism import is_deterministic
+from subtractive.circuits.layers import KroneckerLayer, Layer
+from subtractive.circuits.weights import ComplexWeights, PositiveWeights, RealWeights, Weights
+from subtractive.inputs.layer import InputLayer
+from subtractive.inputs.products import Products
+
+
+def square(circuit: Circuit) -> Circuit:
+    """The circuit of Σ_s |c_s(x)|²: K² units where ``circuit`` has K, and one output.
+
+    >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, num_outputs=2, seed=0)
+    >>> x = torch.randn(5, 2)
+    >>> torch.allclose(sub.square(circuit)(x)[:, 0], circuit(x).square().sum(1), rtol=1e-4)
+    True
+    """
+    widths = [layer.num_units for layer in circuit.input_layers()]
+    inputs = [
+        _product_inputs(layer, _all_pairs(layer.num_units)) for layer in circuit.input_layers()
+    ]
+    layers = []
+    for k, step in enumerate(circuit.schedule.steps):
+        layer = circuit.layer(k)
+        weight = layer.weights().detach()
+        outputs = weight.shape[1]
+        pair = (weight[:, :, None, :, None] * weight.conj()[:, None, :, None, :]).flatten(1, 2)
+        if isinstance(layer, KroneckerLayer):
+            pair = _permute(pair, [widths[source] for source in step.sources])
+        pair = pair.flatten(2)  # (f, o·p, i·j)
+        if k == len(circuit.layers) - 1:
+            pair = pair[:, :: outputs + 1].sum(1, keepdim=True)  # Σ_s c_s c_s: pairs (s, s) only
+        layers.append(type(layer)(_like(layer.weights, pair)))
+        widths.append(outputs)
+    return Circuit.from_layers(circuit.graph, circuit.schedule, inputs=inputs, layers=layers)
+
+
+def square_deterministic(circuit: Circuit) -> Circuit:
+    """The square of a deterministic circuit: as large as the circuit, and monotonic (Prop. 3)."""
+    if not is_deterministic(circuit):
+        raise ValueError(
+            "the circuit is not deterministic: two inputs of a sum unit are non-zero together, so "
+            "that its square has cross terms. Use square(circuit)."
+        )
+    inputs = [
+        _product_inputs(layer, tuple((i, i) for i in range(layer.num_units)))
+        for layer in circuit.input_layers()
+    ]
+    layers: list[Layer] = []
+    for k in range(len(circuit.layers)):
+        layer = circuit.layer(k)
+        squares = layer.weights().detach().abs().square()
+        if k == len(circuit.layers) - 1:
+            squares = squares.sum(1, keepdim=True)
+        layers.append(type(layer)(PositiveWeights(squares)))
+    return Circuit.from_layers(circuit.graph, circuit.schedule, inputs=inputs, layers=layers)
+
+
+def _all_pairs(width: int) -> tuple[tuple[int, int], ...]:
+    return tuple((i, j) for i in range(width) for j in range(width))
+
+
+def _product_inputs(layer: InputLayer, pairs: tuple[tuple[int, int], ...]) -> InputLayer:
+    squared = InputLayer(
+        [Products(layer.family, pairs)] * len(layer.scopes),
+        layer.scopes,
+        num_units=len(pairs),
+        generator=None,
+    )
+    squared.to(next(iter(layer.tensors(slice(None)).values())).dtype)
+    squared.load_state_dict(layer.state_dict())
+    return squared
+
+
+def _permute(pair: Tensor, widths: Sequence[int]) -> Tensor:
+    """The paper's R: from (a b ..)(a' b' ..) to (a a')(b b') .., (f, o·p, i, j)."""
+    count = len(widths)
+    axes = pair.reshape(*pair.shape[:2], *widths, *widths)
+    order = [2 + axis for h in range(count) for axis in (h, count + h)]
+    return axes.permute(0, 1, *order).flatten(2)[:, :, None, :]
+
+
+def _like(weights: Weights, value: Tensor) -> Weights:
+    if isinstance(weights, PositiveWeights):
+        return PositiveWeights(value)
+    return ComplexWeights(value) if torch.is_complex(value) else RealWeights(value)

@@ -1,0 +1,103 @@
+"""Real, positive and complex weights of sum layers: the same layer with other numbers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from subtractive.circuits.initialisers import Initialiser
+
+
+class Weights(nn.Module, ABC):
+    """A learnable matrix per region; calling it gives the matrices W, (f, o, i)."""
+
+    @abstractmethod
+    def forward(self) -> Tensor: ...
+
+    @property
+    @abstractmethod
+    def is_non_negative(self) -> bool:
+        """Whether W >= 0 whatever the parameters, as a monotonic circuit requires."""
+
+
+WeightKind = Callable[[tuple[int, int, int], Initialiser, torch.Generator | None], Weights]
+
+
+@final
+class RealWeights(Weights):
+    """Weights of any sign: what makes a mixture subtractive."""
+
+    def __init__(self, value: Tensor) -> None:
+        super().__init__()
+        self.value = nn.Parameter(value)
+
+    def forward(self) -> Tensor:
+        return self.value
+
+    @property
+    def is_non_negative(self) -> bool:
+        return False
+
+
+@final
+class PositiveWeights(Weights):
+    """Positive weights, stored as logarithms."""
+
+    def __init__(self, value: Tensor) -> None:
+        super().__init__()
+        self.log_value = nn.Parameter(value.log())
+
+    def forward(self) -> Tensor:
+        return self.log_value.exp()
+
+    @property
+    def is_non_negative(self) -> bool:
+        return True
+
+
+@final
+class ComplexWeights(Weights):
+    """Complex weights, stored as real and imaginary parts so that ``.to(dtype)`` keeps both."""
+
+    def __init__(self, value: Tensor) -> None:
+        super().__init__()
+        self.parts = nn.Parameter(torch.view_as_real(value).clone())
+
+    def forward(self) -> Tensor:
+        return torch.view_as_complex(self.parts)
+
+    @property
+    def is_non_negative(self) -> bool:
+        return False
+
+
+def real_weights(
+    shape: tuple[int, int, int], initialise: Initialiser, generator: torch.Generator | None
+) -> Weights:
+    """Weights of any sign, for ``Circuit(..., weights=real_weights)``: the default."""
+    return RealWeights(initialise(shape, generator))
+
+
+def positive_weights(
+    shape: tuple[int, int, int], initialise: Initialiser, generator: torch.Generator | None
+) -> Weights:
+    """Positive weights: monotonic circuits, and squared monotonic ones."""
+    value = initialise(shape, generator)
+    if not bool((value > 0).all()):
+        raise ValueError(
+            "positive weights need a positive start, got values down to "
+            f"{float(value.min()):.3g}. Use uniform(), log_normal() or dirichlet()."
+        )
+    return PositiveWeights(value)
+
+
+def complex_weights(
+    shape: tuple[int, int, int], initialise: Initialiser, generator: torch.Generator | None
+) -> Weights:
+    """Complex weights; real and imaginary parts are drawn alike."""
+    real = initialise(shape, generator)
+    return ComplexWeights(torch.complex(real, initialise(shape, generator)))

@@ -1,0 +1,55 @@
+"""Monotonic circuits: p(x) = c(x) / Z with nothing negative in it (paper: Sec. 3, MPC)."""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from subtractive.circuits.circuit import Circuit
+from subtractive.densities.base import Density
+from subtractive.inputs.base import InputFamily
+from subtractive.queries.evidence import Evidence
+from subtractive.queries.marginal import log_integral
+from subtractive.queries.partition import log_plain_partition
+
+
+@final
+class MonotonicCircuit(Density):
+    """A circuit of positive weights and non-negative inputs: the additive baseline.
+
+    Over :func:`flat` it is an additive mixture, over the linear tree an inhomogeneous hidden
+    Markov model.
+
+    >>> graph = sub.linear_tree(3)
+    >>> circuit = sub.Circuit(graph, sub.Gaussian(), num_units=2, weights=sub.positive_weights)
+    >>> sub.MonotonicCircuit(circuit).log_prob(torch.zeros(4, 3)).shape
+    torch.Size([4])
+    """
+
+    def __init__(self, circuit: Circuit) -> None:
+        super().__init__()
+        if not isinstance(circuit, Circuit):
+            raise ValueError(f"MonotonicCircuit takes a Circuit, got {type(circuit).__name__}.")
+        if not circuit.is_non_negative:
+            raise ValueError(
+                "a monotonic circuit needs positive weights and non-negative input functions. "
+                "Build it with weights=positive_weights and families such as Gaussian(), "
+                "Categorical(v), Binomial(n) or Spline(..., non_negative=True)."
+            )
+        self.circuit = circuit
+
+    @property
+    def families(self) -> tuple[InputFamily, ...]:
+        return self.circuit.families
+
+    @property
+    def device(self) -> torch.device:
+        return self.circuit.device
+
+    def log_weight(self, evidence: Evidence) -> Tensor:
+        return log_integral(self.circuit, evidence)
+
+    def log_partition(self) -> Tensor:
+        return log_plain_partition(self.circuit)

@@ -1,0 +1,56 @@
+"""Squared circuits: p(x) = Σ_s |c_s(x)|² / Z (paper: Sec. 3.2, NPC²)."""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from subtractive.circuits.circuit import Circuit
+from subtractive.densities.base import Density
+from subtractive.inputs.base import InputFamily
+from subtractive.queries.evidence import Evidence, make_evidence
+from subtractive.queries.marginal import log_square_integral
+from subtractive.queries.partition import check_cancellation, log_square_partition
+
+
+@final
+class SquaredCircuit(Density):
+    """The square of a circuit, or a sum of squares if it has several outputs.
+
+    Real weights give the paper's NPC², positive ones MPC², complex ones |c|²; over the linear
+    tree it is a Born machine, over :func:`flat` a squared mixture or a PSD model.
+
+    >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, seed=0)
+    >>> sub.SquaredCircuit(circuit).log_prob(torch.zeros(4, 2)).shape
+    torch.Size([4])
+    """
+
+    def __init__(self, circuit: Circuit) -> None:
+        super().__init__()
+        if not isinstance(circuit, Circuit):
+            raise ValueError(f"SquaredCircuit takes a Circuit, got {type(circuit).__name__}.")
+        self.circuit = circuit
+
+    @property
+    def families(self) -> tuple[InputFamily, ...]:
+        return self.circuit.families
+
+    @property
+    def device(self) -> torch.device:
+        return self.circuit.device
+
+    def log_square(self, x: Tensor) -> Tensor:
+        """log Σ_s |c_s(x)|², (n,): ``log_prob`` without its normalisation."""
+        return self.log_weight(make_evidence(x, None, self.families, self.device))
+
+    def log_weight(self, evidence: Evidence) -> Tensor:
+        return log_square_integral(self.circuit, evidence)
+
+    def log_partition(self) -> Tensor:
+        """log Z, a scalar in float64; warns when positive and negative parts nearly cancel."""
+        log_partition = log_square_partition(self.circuit)
+        if not self.circuit.is_non_negative:
+            check_cancellation(self.circuit, log_partition.detach())
+        return log_partition

@@ -1,0 +1,136 @@
+"""Embedding inputs: a real number per state and unit (paper: Sec. 5, embeddings of discrete data).
+
+The functions above the class serve the other families of states too.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import SupportsIndex, final
+
+import torch
+from torch import Tensor
+
+from subtractive.inputs.base import Tensors, UnivariateFamily, Window, state_weights
+from subtractive.numerics.scaled import Unscaled
+
+
+def look_up(table: Tensor, index: Tensor) -> Tensor:
+    """The columns of a table (f, i, v) at the states ``index`` (f, n): a view of shape (f, n, i).
+
+    >>> look_up(torch.tensor([[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]), torch.tensor([[2, 0]]))
+    tensor([[[3., 6.],
+             [1., 4.]]])
+    """
+    # Gathering along the stored axis copies no table, and its backward is one scatter into it.
+    return table.gather(2, index[:, None, :].expand(-1, table.shape[1], -1)).mT
+
+
+def window_weights(window: Window, table: Tensor) -> Tensor | None:
+    """The weights (f, m, v) or (1, 1, v) of a table's states; ``None`` if all of them are one."""
+    limits = (window.lower, window.upper, window.states)
+    if window.power == 0 and all(limit is None for limit in limits):
+        return None
+    return state_weights(window, table.shape[-1], table).to(table.dtype)
+
+
+def table_integral(table: Tensor, weights: Tensor | None) -> Tensor:
+    """Weighted sums over the states, ``Σ_v w_v T_iv``, (f, m, i)."""
+    return table.sum(-1)[:, None] if weights is None else weights @ table.mT
+
+
+def table_gram(left: Tensor, right: Tensor, weights: Tensor | None) -> Tensor:
+    """Weighted sums of products over the states, ``Σ_v w_v S_iv T_jv``, (f, m, i, j).
+
+    >>> identity = torch.eye(2)[None]
+    >>> table_gram(identity, identity, torch.tensor([[[3.0, 4.0]]]))
+    tensor([[[[3., 0.],
+              [0., 4.]]]])
+    """
+    if weights is None:
+        return (left @ right.mT)[:, None]
+    if weights.shape[1] <= right.shape[1]:
+        weighted = left[:, None] * weights[:, :, None, :]  # (f, m, i, v)
+        return weighted @ right[:, None].mT
+    # With more rows than units the table of all products is the smaller one.
+    products = left[:, :, None, :] * right[:, None, :, :]  # (f, i, j, v)
+    sums = weights @ products.flatten(1, 2).mT  # (f, m, i j)
+    return sums.view(*sums.shape[:2], left.shape[1], right.shape[1])
+
+
+def share_states(present: Tensor) -> Tensor:
+    """Whether two rows of a bool table (f, i, v) are both true at some state, (f, i, j)."""
+    counts = present.float()
+    return counts @ counts.mT > 0
+
+
+def whole_number(name: str, value: SupportsIndex, least: int) -> int:
+    """``value`` as an ``int``; ``ValueError`` unless a whole number of at least ``least``."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    return number
+
+
+def check_states(column: Tensor, variable: int, num_states: int) -> None:
+    """Raise ``ValueError`` unless a column (n,) holds whole numbers in 0 .. num_states - 1."""
+    wrong = (column != column.floor()) | ~((column >= 0) & (column < num_states))
+    if wrong.any():
+        raise ValueError(
+            f"variable {variable} must hold whole numbers in 0..{num_states - 1}, got "
+            f"{column[wrong][0].item():g}. Number its states from 0 (numpy.unique(column, "
+            "return_inverse=True) does), or give the variable a family with more states."
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True)  # slots: the field then stands in for the abstract property
+class Embedding(UnivariateFamily):
+    """A table of real numbers, ``f_k(x) = T_kx``, for the states x = 0 .. num_states - 1.
+
+    The entries may have any sign, so these inputs are for squared circuits. They start uniform in
+    [0, 1): the square begins as a non-negative model and learns what to subtract.
+    """
+
+    num_states: int = field()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_states", whole_number("num_states", self.num_states, 1))
+
+    @property
+    def fold_key(self) -> Hashable:
+        return Embedding, self.num_states
+
+    @property
+    def is_non_negative(self) -> bool:
+        return False
+
+    def check(self, column: Tensor, variable: int) -> None:
+        check_states(column, variable, self.num_states)
+
+    def parameters(
+        self, size: int, num_units: int, generator: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        shape = (num_units, self.num_states)
+        return {"table": torch.rand(shape, generator=generator, dtype=torch.float64)}
+
+    def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
+        return {}
+
+    def values(self, p: Tensors, x: Tensor) -> Unscaled:
+        return Unscaled(look_up(p["table"], x[..., 0].long()), None)
+
+    def integral(self, p: Tensors, window: Window) -> Unscaled:
+        return Unscaled(table_integral(p["table"], window_weights(window, p["table"])), None)
+
+    def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
+        weights = window_weights(window, p["table"])
+        return Unscaled(table_gram(p["table"], q["table"], weights), None)
+
+    def overlap(self, p: Tensors) -> Tensor:
+        return share_states(p["table"] != 0)

@@ -1,0 +1,87 @@
+"""The input layer: the tensors of one family over several regions (paper: Def. 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from subtractive.inputs.base import InputFamily, Tensors, Window
+from subtractive.numerics.scaled import Index, Unscaled
+
+
+@final
+class InputLayer(nn.Module):
+    """K functions of each of several regions, folded; ``folds`` picks some of the regions.
+
+    Integrals of products are computed in float64 whatever the dtype of the parameters: components
+    that nearly cancel leave few digits.
+    """
+
+    variables: Tensor
+
+    def __init__(
+        self,
+        families: Sequence[InputFamily],
+        scopes: Sequence[Sequence[int]],
+        *,
+        num_units: int,
+        generator: torch.Generator | None,
+    ) -> None:
+        super().__init__()
+        self.family = families[0]
+        self.scopes = tuple(tuple(scope) for scope in scopes)
+        self.num_units = num_units
+        self.register_buffer("variables", torch.tensor(self.scopes), persistent=False)  # (f, s)
+        size = len(self.scopes[0])
+        learned = [family.parameters(size, num_units, generator) for family in families]
+        fixed = [family.constants(size, num_units) for family in families]
+        for name in learned[0]:
+            self.register_parameter(name, nn.Parameter(torch.stack([p[name] for p in learned])))
+        for name in fixed[0]:
+            self.register_buffer(name, torch.stack([p[name] for p in fixed]))
+        self.names = (*learned[0], *fixed[0])
+
+    def tensors(self, folds: Index, dtype: torch.dtype | None = None) -> Tensors:
+        """The numbers behind the functions of some regions, by name, region axis first."""
+        return {name: self.get_tensor(name)[folds].to(dtype) for name in self.names}
+
+    def get_tensor(self, name: str) -> Tensor:
+        """A parameter or constant by its name."""
+        tensor = getattr(self, name)
+        assert isinstance(tensor, Tensor)
+        return tensor
+
+    def gather(self, x: Tensor, folds: Index) -> Tensor:
+        """The columns of x (n, d) that the regions see, (f, n, s)."""
+        return x[:, self.variables[folds]].movedim(0, 1)
+
+    def values(self, x: Tensor, folds: Index) -> Unscaled:
+        """f(x), (f, n, i)."""
+        return self.family.values(self.tensors(folds), self.gather(x, folds))
+
+    def integral(self, folds: Index, window: Window) -> Unscaled:
+        """∫ f, (f, m, i)."""
+        return self.family.integral(self.tensors(folds), window)
+
+    def partial_integral(self, x: Tensor, observed: Sequence[bool], folds: Index) -> Unscaled:
+        """∫ f over the unobserved variables of each region, (f, n, i)."""
+        return self.family.partial_integral(self.tensors(folds), self.gather(x, folds), observed)
+
+    def gram(self, folds: Index, window: Window) -> Unscaled:
+        """∫ f fᵀ, (f, m, i, j)."""
+        p = self.tensors(folds, torch.float64)
+        return self.family.gram(p, p, window)
+
+    def partial_gram(self, x: Tensor, observed: Sequence[bool], folds: Index) -> Unscaled:
+        """∫ f fᵀ over the unobserved variables of each region, (f, n, i, j)."""
+        p = self.tensors(folds, torch.float64)
+        return self.family.partial_gram(p, p, self.gather(x, folds).double(), observed)
+
+    def cross_gram(self, other: InputLayer, window: Window) -> Unscaled:
+        """∫ f gᵀ with another layer of the same family, (f, m, i, j)."""
+        every = slice(None)
+        p, q = self.tensors(every, torch.float64), other.tensors(every, torch.float64)
+        return self.family.gram(p, q, window)

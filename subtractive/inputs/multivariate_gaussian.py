@@ -1,0 +1,307 @@
+"""Multivariate Gaussian inputs: densities of regions of several variables (paper: Sec. 2).
+
+The covariance of unit k is Σ_k = L_k L_kᵀ with L_k lower triangular. It is parametrised rather
+than its inverse because everything but ``values`` needs it: marginals are made of rows of L,
+and the product of two densities integrates to N(μ_i; μ_j, Σ_i + Σ_j).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from subtractive.inputs.base import InputFamily, Tensors, Window
+from subtractive.inputs.gaussian import HALF_LOG_TWO_PI, Gaussian, check_finite
+from subtractive.numerics.scaled import Unscaled
+
+# Entries of the matrices that are decomposed at a time: small enough for a processor's cache.
+ENTRIES = 2**18
+
+
+def cholesky_factor(p: Tensors) -> Tensor:
+    """The lower triangular L with Σ = L Lᵀ, (f, i, s, s)."""
+    return p["lower"].tril(-1) + p["log_diagonal"].exp().diag_embed()
+
+
+def whiten(factor: Tensor, deviation: Tensor) -> Tensor:
+    """``L⁻¹ δ``, (..., s, n), of factors L, (..., s, s), and deviations δ, (..., s, n)."""
+    white: Tensor = torch.linalg.solve_triangular(factor, deviation, upper=False)
+    return white
+
+
+def log_normal(factor: Tensor, white: Tensor) -> Tensor:
+    """``log N(δ; 0, L Lᵀ)``, (..., n), of whitened deviations ``L⁻¹ δ``."""
+    log_volume = (factor.diagonal(dim1=-2, dim2=-1).log() + HALF_LOG_TWO_PI).sum(-1)
+    return -0.5 * white.square().sum(-2) - log_volume[..., None]
+
+
+class Pairs(NamedTuple):
+    """Pairs of units, and for each entry of a gram (i, j) the position of its pair."""
+
+    first: Tensor  # (pair,)
+    second: Tensor
+    place: Tensor  # (i, j)
+
+    def matrix(self, entries: Tensor) -> Tensor:
+        """The entries (f, pair, n) as grams (f, n, i, j)."""
+        flat = entries.mT.index_select(-1, self.place.flatten())
+        gram: Tensor = flat.unflatten(-1, self.place.shape)
+        return gram
+
+
+def all_pairs(num_first: int, num_second: int) -> Pairs:
+    """Every unit of one layer with every unit of another."""
+    place = torch.arange(num_first * num_second).reshape(num_first, num_second)
+    first, second = torch.ones_like(place).nonzero(as_tuple=True)
+    return Pairs(first, second, place)
+
+
+def unordered_pairs(num_units: int) -> Pairs:
+    """The pairs i <= j of units of one layer, whose grams are symmetric.
+
+    >>> unordered_pairs(2).place
+    tensor([[0, 1],
+            [1, 2]])
+    """
+    first, second = torch.triu_indices(num_units, num_units)
+    place = torch.zeros(num_units, num_units, dtype=torch.long)
+    place[first, second] = place[second, first] = torch.arange(len(first))
+    return Pairs(first, second, place)
+
+
+class Normals(NamedTuple):
+    """Gaussians with n means per unit and one covariance L Lᵀ."""
+
+    mean: Tensor  # (f, i, s, n)
+    factor: Tensor  # L, (f, i, s, s)
+
+
+class Chunk(NamedTuple):
+    """Some pairs of units: what ``log N(μ_i; μ_j, Σ_i + Σ_j)`` is made of."""
+
+    first: Tensor  # (pair,)
+    second: Tensor
+    deviation: Tensor  # μ_i - μ_j, (f, pair, s, n)
+    factor: Tensor  # of Σ_i + Σ_j, (f, pair, s, s)
+
+
+def chunks(p: Normals, q: Normals, first: Tensor, second: Tensor) -> Iterator[Chunk]:
+    """The pairs (i, j) a few at a time."""
+    left, right = (normals.factor @ normals.factor.mT for normals in (p, q))
+    step = chunk_size(p.mean)
+    for some, others in zip(first.split(step), second.split(step), strict=True):
+        covariance = left.index_select(1, some) + right.index_select(1, others)
+        deviation = p.mean.index_select(1, some) - q.mean.index_select(1, others)
+        factor, is_lost = checked_cholesky(covariance)
+        if is_lost.any():
+            region, pair = is_lost.nonzero(as_tuple=True)
+            halves = (p.factor[region, some[pair]], q.factor[region, others[pair]])
+            factor = factor.index_put((region, pair), triangular(torch.cat(halves, -1)))
+        yield Chunk(some, others, deviation, factor)
+
+
+def chunk_size(mean: Tensor) -> int:
+    """How many pairs of units with means (f, i, s, n) are worked on at a time."""
+    num_regions, _, size, num_rows = mean.shape
+    return max(1, ENTRIES // max(1, num_regions * size * (size + num_rows)))
+
+
+def checked_cholesky(covariance: Tensor) -> tuple[Tensor, Tensor]:
+    """The Cholesky factors (..., s, s), and for which of them rounding has cost half the digits.
+
+    A pivot is what remains of a variance once the variables before it are known. The rounding
+    error is one of the variance, and weighs the more the less of it remains.
+    """
+    factor, info = torch.linalg.cholesky_ex(covariance)
+    remaining = factor.diagonal(dim1=-2, dim2=-1).square()
+    least = torch.finfo(covariance.dtype).eps ** 0.5 * covariance.diagonal(dim1=-2, dim2=-1)
+    return factor, (info > 0) | (remaining < least).any(-1)
+
+
+def triangular(root: Tensor) -> Tensor:
+    """The Cholesky factor of ``M Mᵀ`` from M itself, (..., s, t), t >= s.
+
+    This takes longer than a Cholesky decomposition but does not square the condition number.
+    """
+    factor: Tensor = torch.linalg.qr(root.mT).R.mT
+    is_negative = factor.diagonal(dim1=-2, dim2=-1) < 0
+    return torch.where(is_negative[..., None, :], -factor, factor)
+
+
+class LogOverlaps(torch.autograd.Function):
+    r"""``log N(δ; 0, S)``, (f, pair, n), with δ = μ_i - μ_j and S = Σ_i + Σ_j of pairs of units.
+
+    .. math:: \partial_S = ½ (S^{-1} δ δ^T S^{-1} - S^{-1}), \qquad \partial_δ = -S^{-1} δ
+
+    The derivative is spelled out because the derivative of a Cholesky decomposition takes more
+    than twice as long, and works chunk by chunk so that no more than one is kept. It consists of
+    differentiable operations again.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(*inputs)
+        mean_p, factor_p, mean_q, factor_q, first, second = inputs
+        p, q = Normals(mean_p, factor_p), Normals(mean_q, factor_q)
+        parts = [
+            log_normal(chunk.factor, whiten(chunk.factor, chunk.deviation))
+            for chunk in chunks(p, q, first, second)
+        ]
+        return torch.cat(parts, 1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        mean_p, factor_p, mean_q, factor_q, first, second = ctx.saved_tensors
+        p, q = Normals(mean_p, factor_p), Normals(mean_q, factor_q)
+        means = [torch.zeros_like(tensor) for tensor in (mean_p, mean_q)]
+        covariances = [torch.zeros_like(tensor) for tensor in (factor_p, factor_q)]
+        shares = gradient.split(chunk_size(mean_p), 1)
+        for chunk, share in zip(chunks(p, q, first, second), shares, strict=True):
+            inverse = torch.cholesky_inverse(chunk.factor)
+            solved = inverse @ chunk.deviation
+            weighted = share[..., None, :] * solved  # (f, pair, s, n)
+            slope = weighted @ solved.mT - share.sum(-1)[..., None, None] * inverse
+            for k, (sign, units) in enumerate(((-1, chunk.first), (1, chunk.second))):
+                means[k].index_add_(1, units, weighted, alpha=sign)
+                covariances[k].index_add_(1, units, slope)
+        slopes = [c @ f for c, f in zip(covariances, (factor_p, factor_q), strict=True)]
+        return means[0], slopes[0], means[1], slopes[1], None, None
+
+
+def log_overlaps(p: Normals, q: Normals, pairs: Pairs) -> Tensor:
+    """``log ∫ N_i N_j = log N(μ_i; μ_j, Σ_i + Σ_j)`` of all pairs (i, j), (f, n, i, j)."""
+    entries = LogOverlaps.apply(*p, *q, pairs.first, pairs.second)  # type: ignore[no-untyped-call]
+    return pairs.matrix(entries)
+
+
+class Partial(NamedTuple):
+    """A region whose observed variables O are known: how likely they are, and what is left."""
+
+    log_marginal: Tensor  # log N(x_O; μ_O, Σ_OO), (f, n, i)
+    conditional: Normals  # of the others given x_O
+
+
+def observe(p: Tensors, x: Tensor, observed: Sequence[bool]) -> Partial:
+    r"""The marginal of the observed variables O and the conditional of the others U.
+
+    With the observed variables first, :math:`x_O = μ_O + A z` and :math:`x_U = μ_U + B z + C y`
+    for standard normal z and y, where A and C are triangular.
+    """
+    seen = [k for k, is_seen in enumerate(observed) if is_seen]
+    rest = [k for k, is_seen in enumerate(observed) if not is_seen]
+    factor = cholesky_factor(p)
+    if seen + rest != sorted(seen + rest):
+        # Rows in another order are no longer triangular; a rotation of the noise makes them so.
+        factor = triangular(factor[..., seen + rest, :])
+    split = len(seen)
+    deviation = x[..., seen].mT[:, None] - p["mean"][..., seen, None]  # (f, i, o, n)
+    marginal, link = factor[..., :split, :split], factor[..., split:, :split]
+    white = whiten(marginal, deviation)
+    mean = p["mean"][..., rest, None] + link @ white  # (f, i, u, n)
+    conditional = Normals(mean, factor[..., split:, split:])
+    return Partial(log_normal(marginal, white).mT, conditional)
+
+
+@final
+@dataclass(frozen=True)
+class MultivariateGaussian(InputFamily):
+    """Normalised densities ``f_k(x) = N(x; μ_k, L_k L_kᵀ)`` of regions of any size.
+
+    The parameters are μ, the logarithms of the diagonal of L, and what is below it.
+    """
+
+    @property
+    def fold_key(self) -> Hashable:
+        return MultivariateGaussian
+
+    @property
+    def is_non_negative(self) -> bool:
+        return True
+
+    @property
+    def num_states(self) -> None:
+        return None
+
+    def check_scope(self, size: int) -> None:
+        if size < 1:
+            raise ValueError(
+                f"MultivariateGaussian takes input regions of at least one variable, got {size}."
+            )
+
+    def check(self, column: Tensor, variable: int) -> None:
+        check_finite(column, variable)
+
+    def parameters(
+        self, size: int, num_units: int, generator: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        shape = (num_units, size)
+        mean = torch.randn(shape, generator=generator, dtype=torch.float64)
+        log_diagonal = 0.1 * torch.randn(shape, generator=generator, dtype=torch.float64)
+        lower = torch.zeros(num_units, size, size, dtype=torch.float64)
+        return {"mean": mean, "log_diagonal": log_diagonal, "lower": lower}
+
+    def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
+        return {}
+
+    def values(self, p: Tensors, x: Tensor) -> Unscaled:
+        deviation = x.mT[:, None] - p["mean"][..., None]  # (f, i, s, n)
+        factor = cholesky_factor(p)
+        return Unscaled(None, log_normal(factor, whiten(factor, deviation)).mT)
+
+    def integral(self, p: Tensors, window: Window) -> Unscaled:
+        if p["mean"].shape[-1] == 1:
+            return Gaussian().integral(_univariate(p), window)
+        _check_window(window, p)
+        return Unscaled(None, torch.zeros_like(p["mean"][:, None, :, 0]))  # (f, 1, i)
+
+    def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
+        if p["mean"].shape[-1] == 1:
+            return Gaussian().gram(_univariate(p), _univariate(q), window)
+        _check_window(window, p)
+        left = _normals(p)
+        right = left if q is p else _normals(q)
+        return Unscaled(None, log_overlaps(left, right, _pairs(p, q)))
+
+    def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> Unscaled:
+        return Unscaled(None, observe(p, x, observed).log_marginal)
+
+    def partial_gram(
+        self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
+    ) -> Unscaled:
+        left = observe(p, x, observed)
+        right = left if q is p else observe(q, x, observed)
+        marginals = left.log_marginal[..., :, None] + right.log_marginal[..., None, :]
+        overlaps = log_overlaps(left.conditional, right.conditional, _pairs(p, q))
+        return Unscaled(None, marginals + overlaps)
+
+    def overlap(self, p: Tensors) -> Tensor:
+        num_regions, num_units, _ = p["mean"].shape
+        shape = (num_regions, num_units, num_units)
+        return torch.ones(shape, dtype=torch.bool, device=p["mean"].device)
+
+
+def _univariate(p: Tensors) -> Tensors:
+    return {"mean": p["mean"][..., 0], "log_scale": p["log_diagonal"][..., 0]}
+
+
+def _normals(p: Tensors) -> Normals:
+    return Normals(p["mean"][..., None], cholesky_factor(p))
+
+
+def _pairs(p: Tensors, q: Tensors) -> Pairs:
+    num_first, num_second = p["mean"].shape[1], q["mean"].shape[1]
+    pairs = unordered_pairs(num_first) if q is p else all_pairs(num_first, num_second)
+    return Pairs(*(index.to(p["mean"].device) for index in pairs))
+
+
+def _check_window(window: Window, p: Tensors) -> None:
+    if window.lower is not None or window.upper is not None or window.power != 0:
+        raise ValueError(
+            "MultivariateGaussian has no closed form for boxes and moments of a region of "
+            f"{p['mean'].shape[-1]} variables. Give each variable a region of its own, with "
+            "Gaussian inputs."
+        )

@@ -1,0 +1,94 @@
+"""Products f_i f_j of the functions of a family: the input layers of a square (paper: Alg. 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn, final
+
+import torch
+from torch import Tensor
+
+from subtractive.inputs.base import InputFamily, Tensors, Window
+from subtractive.numerics.scaled import Unscaled
+
+
+@final
+@dataclass(frozen=True)
+class Products(InputFamily):
+    """The functions f_i(x) f_j(x) for given pairs (i, j) of a family's functions.
+
+    They work on the tensors of that family. Their integrals are entries of its gram; products of
+    four functions are not integrated, so the square of a square is not available.
+    """
+
+    family: InputFamily
+    pairs: tuple[tuple[int, int], ...]
+
+    @property
+    def fold_key(self) -> Hashable:
+        return (type(self), self.family.fold_key, self.pairs)
+
+    @property
+    def is_non_negative(self) -> bool:
+        return self.family.is_non_negative or all(i == j for i, j in self.pairs)
+
+    @property
+    def num_states(self) -> int | None:
+        return self.family.num_states
+
+    def check_scope(self, size: int) -> None:
+        self.family.check_scope(size)
+
+    def check(self, column: Tensor, variable: int) -> None:
+        self.family.check(column, variable)
+
+    def parameters(
+        self, size: int, num_units: int, generator: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        return self.family.parameters(size, self._num_factors, generator)
+
+    def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
+        return self.family.constants(size, self._num_factors)
+
+    def values(self, p: Tensors, x: Tensor) -> Unscaled:
+        mantissa, exponent = self.family.values(p, x)
+        first, second = self._indices
+        return Unscaled(
+            None if mantissa is None else mantissa[..., first] * mantissa[..., second],
+            None if exponent is None else exponent[..., first] + exponent[..., second],
+        )
+
+    def integral(self, p: Tensors, window: Window) -> Unscaled:
+        return self._entries(self.family.gram(p, p, window))
+
+    def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> Unscaled:
+        return self._entries(self.family.partial_gram(p, p, x, observed))
+
+    def gram(self, p: Tensors, q: Tensors, window: Window) -> NoReturn:
+        raise ValueError("a squared circuit cannot be squared again: its inputs are products.")
+
+    def partial_gram(
+        self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
+    ) -> NoReturn:
+        raise ValueError("a squared circuit cannot be squared again: its inputs are products.")
+
+    def overlap(self, p: Tensors) -> Tensor:
+        below = self.family.overlap(p)
+        first, second = self._indices
+        return below[:, first][:, :, first] & below[:, second][:, :, second]
+
+    @property
+    def _num_factors(self) -> int:
+        return 1 + max(max(pair) for pair in self.pairs)
+
+    @property
+    def _indices(self) -> tuple[list[int], list[int]]:
+        return [i for i, _ in self.pairs], [j for _, j in self.pairs]
+
+    def _entries(self, gram: Unscaled) -> Unscaled:
+        first, second = self._indices
+        return Unscaled(
+            None if gram.mantissa is None else gram.mantissa[..., first, second],
+            None if gram.exponent is None else gram.exponent[..., first, second],
+        )

@@ -1,0 +1,146 @@
+"""Integrals of c and of |c|² given evidence: one climb with other leaves (paper: Prop. 1).
+
+Regions that are observed throughout stay vectors, regions without evidence are integrated once
+for all rows, and an n x K x K message exists only where both meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+
+import torch
+from torch import Tensor
+
+from subtractive.circuits.circuit import Circuit, Entry, Route
+from subtractive.inputs.layer import InputLayer
+from subtractive.numerics.scaled import Scaled, Unscaled, choose, log_magnitude, log_sum
+from subtractive.queries.evidence import Evidence
+
+# How many numbers the messages of one block of rows may hold, which bounds the memory of a query.
+_BLOCK = 2**24
+
+OBSERVED, MISSING, BY_ROW = "observed", "missing", "by row"
+
+
+def log_square_integral(circuit: Circuit, evidence: Evidence) -> Tensor:
+    """log Σ_s ∫|c_s(x)|² over what is not observed, (n,)."""
+    return _by_blocks(circuit, evidence, square_leaf, log_magnitude)
+
+
+def log_integral(circuit: Circuit, evidence: Evidence) -> Tensor:
+    """log Σ_s ∫c_s(x) over what is not observed, (n,), for a circuit that is never negative."""
+    return _by_blocks(circuit, evidence, plain_leaf, log_sum)
+
+
+def square_leaf(layer: InputLayer, entry: Entry, evidence: Evidence) -> Unscaled:
+    """The message of some input regions for |c|²: f(x) where observed, ∫ f fᵀ where not."""
+    folds, label = entry.folds, entry.label
+    variables = layer.variables[folds]
+    if label == OBSERVED:
+        return layer.values(evidence.x, folds)
+    if label == MISSING:
+        return layer.gram(folds, evidence.window(variables))
+    if label == BY_ROW:
+        observed = evidence.observed[:, variables[:, 0]].T  # (f, n)
+        point = layer.values(evidence.x, folds).outer()
+        return choose(observed, point, layer.gram(folds, evidence.window(variables)))
+    assert isinstance(label, tuple)
+    return layer.partial_gram(evidence.x, label, folds)
+
+
+def plain_leaf(layer: InputLayer, entry: Entry, evidence: Evidence) -> Unscaled:
+    """The message of some input regions for c: f(x) where observed, ∫ f where not."""
+    folds, label = entry.folds, entry.label
+    variables = layer.variables[folds]
+    if label == OBSERVED:
+        return layer.values(evidence.x, folds)
+    if label == MISSING:
+        return layer.integral(folds, evidence.window(variables))
+    if label == BY_ROW:
+        observed = evidence.observed[:, variables[:, 0]].T  # (f, n)
+        point = layer.values(evidence.x, folds)
+        return choose(observed, point, layer.integral(folds, evidence.window(variables)))
+    assert isinstance(label, tuple)
+    return layer.partial_integral(evidence.x, label, folds)
+
+
+def labels(circuit: Circuit, evidence: Evidence) -> dict[int, Hashable]:
+    """What is known of each input region in all rows."""
+    every, some = evidence.observed.all(0).tolist(), evidence.observed.any(0).tolist()
+    result: dict[int, Hashable] = {}
+    for region in circuit.graph.input_regions:
+        scope = sorted(circuit.graph.regions[region].scope)
+        if all(every[variable] for variable in scope):
+            result[region] = OBSERVED
+        elif not any(some[variable] for variable in scope):
+            result[region] = MISSING
+        elif len(scope) == 1:
+            result[region] = BY_ROW
+        else:
+            result[region] = tuple(every[variable] for variable in scope)
+    return result
+
+
+Leaf = Callable[[InputLayer, Entry, Evidence], Unscaled]
+
+
+def _by_blocks(
+    circuit: Circuit, evidence: Evidence, leaf: Leaf, finish: Callable[[Scaled], Tensor]
+) -> Tensor:
+    if len(evidence) == 0:
+        return torch.zeros(0, dtype=torch.float64, device=circuit.device)
+    evidence = Evidence(
+        evidence.x.to(circuit.dtype), evidence.observed, evidence.lower, evidence.upper
+    )
+    results, order = [], []
+    for rows in _same_pattern(circuit, evidence, leaf):
+        block = evidence.rows(rows)
+        route = circuit.route(labels(circuit, block))
+        for piece in torch.arange(len(rows)).split(_rows_per_block(circuit, route)):
+            part = block.rows(piece)
+            leaves = [leaf(circuit.input_layer(e.layer), e, part) for e in route.entries]
+            results.append(finish(circuit.root(route, leaves)).expand(len(piece)))
+            order.append(rows[piece])
+    back = torch.empty(len(evidence), dtype=torch.long)
+    back[torch.cat(order)] = torch.arange(len(evidence))
+    return torch.cat(results)[back]
+
+
+def _same_pattern(circuit: Circuit, evidence: Evidence, leaf: Leaf) -> Iterator[Tensor]:
+    """Rows to evaluate together: those with the same variables observed, where that pays."""
+    observed = evidence.observed
+    everything = torch.arange(len(observed))
+    if bool((observed == observed[0]).all()):
+        yield everything
+        return
+    patterns, which = torch.unique(observed, dim=0, return_inverse=True)
+    order = which.argsort(stable=True)
+    single = all(layer.variables.shape[1] == 1 for layer in circuit.input_layers())
+    # Vectors do not grow when rows differ. Grams do; but a climb per pattern costs more than
+    # larger messages once there are only a few rows in each.
+    if single and (leaf is plain_leaf or 4 * len(patterns) > len(observed)):
+        yield order
+        return
+    yield from order.split(torch.bincount(which).tolist())
+
+
+def _rows_per_block(circuit: Circuit, route: Route) -> int:
+    widths = [circuit.input_layer(entry.layer).num_units for entry in route.entries]
+    sizes = [_fold_count(entry.folds) for entry in route.entries]
+    squared = [entry.label != OBSERVED for entry in route.entries]
+    shared = [entry.label == MISSING for entry in route.entries]
+    for visit in route.visits:
+        widths.append(circuit.layer(visit.layer).weights().shape[1])
+        sizes.append(_fold_count(visit.folds))
+        squared.append(any(squared[source] for source in visit.sources))
+        shared.append(all(shared[source] for source in visit.sources))
+    per_row = sum(
+        size * width ** (2 if square else 1)
+        for width, size, square, once in zip(widths, sizes, squared, shared, strict=True)
+        if not once
+    )
+    return max(1, _BLOCK // max(1, per_row))
+
+
+def _fold_count(folds: slice | Tensor) -> int:
+    return len(folds) if isinstance(folds, Tensor) else int(folds.stop - folds.start)

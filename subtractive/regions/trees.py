@@ -1,0 +1,119 @@
+"""Region graphs that need no data: binary trees, linear trees, one flat split (paper: App. F)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from operator import index
+from typing import TypeAlias
+
+import numpy as np
+
+from subtractive.regions.graph import Nested, RegionGraph
+
+Leaf: TypeAlias = "int | frozenset[int]"
+Groups: TypeAlias = Iterable[Collection[int]]
+
+
+def random_binary_tree(num_variables: int | Groups, seed: int = 0) -> RegionGraph:
+    """Shuffle the variables and split them into halves until one is left.
+
+    In place of a number, groups such as ``[[0, 1], [2], [3]]`` name the input regions. The smaller
+    half always comes first: trees of one size then differ only in the order of their leaves, and
+    equally shaped subtrees can be evaluated together.
+
+    >>> random_binary_tree(5, seed=0).to_nested()
+    ((2, 4), (3, (0, 1)))
+    """
+    leaves = _leaves(num_variables)
+    order = np.random.default_rng(seed).permutation(len(leaves))
+    return RegionGraph.from_nested(_halved([leaves[i] for i in order]))
+
+
+def linear_tree(
+    num_variables: int | Groups, *, order: Sequence[int] | None = None, seed: int | None = None
+) -> RegionGraph:
+    """Split off one variable at a time: {X_1} | {X_2, ..., X_d}, then {X_2} | {X_3, ..., X_d}, ...
+
+    In place of a number, groups name the input regions. ``order`` is a permutation of them, the
+    first one meeting the others at the root; ``seed`` shuffles them instead.
+
+    >>> linear_tree(4).to_nested()
+    (0, (1, (2, 3)))
+    """
+    leaves = _leaves(num_variables)
+    *others, last = [leaves[i] for i in _resolved_order(len(leaves), order, seed)]
+    nested: Nested = last
+    for leaf in reversed(others):
+        nested = (leaf, nested)
+    return RegionGraph.from_nested(nested)
+
+
+def flat(num_variables: int | Groups) -> RegionGraph:
+    """One product over all variables, or over groups of them: the graph of a shallow mixture.
+
+    >>> flat(3).to_nested()
+    (0, 1, 2)
+    >>> flat([[0, 1], [2]]).to_nested()
+    (frozenset({0, 1}), 2)
+    """
+    leaves = _leaves(num_variables)
+    return RegionGraph.from_nested(tuple(leaves) if len(leaves) > 1 else leaves[0])
+
+
+def _halved(leaves: Sequence[Leaf]) -> Nested:
+    if len(leaves) == 1:
+        return leaves[0]
+    half = len(leaves) // 2
+    first, second = sorted((leaves[:half], leaves[half:]), key=_size)
+    return (_halved(first), _halved(second))
+
+
+def _size(leaves: Sequence[Leaf]) -> tuple[int, int]:
+    return len(leaves), sum(1 if isinstance(leaf, int) else len(leaf) for leaf in leaves)
+
+
+def _resolved_order(size: int, order: Sequence[int] | None, seed: int | None) -> list[int]:
+    if order is None:
+        if seed is None:
+            return list(range(size))
+        return [int(i) for i in np.random.default_rng(seed).permutation(size)]
+    if seed is not None:
+        raise ValueError("give either an order or a seed that draws one, not both.")
+    if sorted(order) != list(range(size)):
+        raise ValueError(
+            f"order must be a permutation of 0..{size - 1}, one entry per input region, "
+            f"got {list(order)}."
+        )
+    return list(order)
+
+
+def _leaves(num_variables: int | Groups) -> list[Leaf]:
+    """The input regions: single variables as ints, several as sets."""
+    if not isinstance(num_variables, Iterable):
+        return list(range(_positive(num_variables)))
+    try:
+        groups = [[index(variable) for variable in group] for group in num_variables]
+    except TypeError:
+        raise ValueError(
+            f"expected groups of variables such as [[0, 1], [2]], got {num_variables!r}."
+        ) from None
+    variables = [variable for group in groups for variable in group]
+    if not groups or not all(groups):
+        raise ValueError(f"expected one or more groups, none of them empty, got {groups}.")
+    if sorted(variables) != list(range(len(variables))):
+        raise ValueError(
+            f"the groups must hold each of the variables 0..d-1 exactly once, got {groups}."
+        )
+    return [group[0] if len(group) == 1 else frozenset(group) for group in groups]
+
+
+def _positive(num_variables: int) -> int:
+    try:
+        number = index(num_variables)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ValueError(
+            f"expected a positive number of variables, or groups of them, got {num_variables!r}."
+        )
+    return number

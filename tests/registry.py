@@ -1,0 +1,77 @@
+"""Every kind of graph, family, layer and weight, by name: contract tests run over all of them."""
+
+import itertools
+
+import numpy as np
+import torch
+from oracles import all_states, gauss_legendre, grid
+
+import subtractive as sub
+
+GRAPHS = {
+    "binary": lambda d: sub.random_binary_tree(d, seed=1),
+    "linear": lambda d: sub.linear_tree(d, seed=2),
+    "flat": sub.flat,
+    "nested": lambda d: sub.RegionGraph.from_nested(
+        (tuple(range(d - 1)), d - 1) if d > 2 else (0, 1)
+    ),
+    "chow-liu": lambda d: sub.chow_liu_tree(np.random.default_rng(3).normal(size=(50, d))),
+}
+LAYERS = {"hadamard": sub.HadamardLayer, "kronecker": sub.KroneckerLayer}
+WEIGHTS = {
+    "real": (sub.real_weights, sub.normal()),
+    "positive": (sub.positive_weights, sub.uniform()),
+    "complex": (sub.complex_weights, sub.normal()),
+}
+NUM_STATES = 3
+DISCRETE = {
+    "categorical": sub.Categorical(NUM_STATES),
+    "embedding": sub.Embedding(NUM_STATES),
+    "binomial": sub.Binomial(NUM_STATES - 1),
+}
+CONTINUOUS = {
+    "gaussian": sub.Gaussian(),
+    "rbf": sub.RBF((-1.0, 0.3, 1.2), 0.8),
+    "spline": sub.Spline(6, order=2, domain=(-1.0, 2.0)),
+}
+FAMILIES = DISCRETE | CONTINUOUS
+KINDS = list(itertools.product(GRAPHS, FAMILIES, LAYERS, WEIGHTS, (1, 3)))
+
+
+def build(graph, family, *, layer="hadamard", weights="real", outputs=1, d=4, seed=0, **options):
+    """A random circuit of one kind, in float64."""
+    kind, initialise = WEIGHTS[weights]
+    settings = {"num_units": 3, "num_outputs": outputs, "seed": seed, "dtype": torch.float64}
+    return sub.Circuit(
+        GRAPHS[graph](d),
+        FAMILIES[family],
+        weights=kind,
+        initialise=initialise,
+        product=LAYERS[layer],
+        **(settings | options),
+    )
+
+
+def axis(family):
+    """A rule that integrates products of the family's functions over its domain: nodes, weights."""
+    if family in DISCRETE:
+        return np.arange(NUM_STATES, dtype=float), np.ones(NUM_STATES)
+    if family == "spline":
+        spans = [gauss_legendre(a, a + 0.75, 4) for a in (-1.0, -0.25, 0.5, 1.25)]
+        return tuple(np.concatenate(parts) for parts in zip(*spans, strict=True))
+    return gauss_legendre(-9.0, 9.0, 48)
+
+
+def domain(family, d):
+    """Points and weights over the whole domain of d variables."""
+    return grid([axis(family)] * d)
+
+
+def points(family, n, d, seed=0):
+    """Random rows that are possible under the family."""
+    generator = torch.Generator().manual_seed(seed)
+    if family in DISCRETE:
+        states = all_states([NUM_STATES] * d)
+        return states[torch.randint(len(states), (n,), generator=generator)]
+    unit = torch.rand(n, d, generator=generator, dtype=torch.float64)
+    return unit * 3 - 1 if family == "spline" else unit * 4 - 2
