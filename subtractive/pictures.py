@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -13,7 +13,7 @@ LogDensity = Callable[[Tensor], Tensor]
 
 
 @torch.no_grad()
-def draw_density(axes: Any, log_density: LogDensity, *, extent: float, points: int = 161) -> None:
+def draw_density(axes: Axes, log_density: LogDensity, *, extent: float, points: int = 161) -> None:
     """Shade a density of two variables over the square [-extent, extent]²."""
     line = torch.linspace(-extent, extent, points, dtype=torch.float64)
     rows = torch.cartesian_prod(line, line)

@@ -27,7 +27,7 @@ def gauss_legendre(lower, upper, count):
 
 
 def grid(axes):
-    """The product of one-dimensional rules [(nodes, weights), ...]: points (n, d), weights (n,)."""
+    """The product of rules [(nodes, weights), ...] on lines: points (n, d), weights (n,)."""
     points = np.stack([g.ravel() for g in np.meshgrid(*[a[0] for a in axes], indexing="ij")], -1)
     weights = np.prod(
         np.stack([g.ravel() for g in np.meshgrid(*[a[1] for a in axes], indexing="ij")], -1), -1

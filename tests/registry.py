@@ -53,7 +53,7 @@ def build(graph, family, *, layer="hadamard", weights="real", outputs=1, d=4, se
 
 
 def axis(family):
-    """A rule that integrates products of the family's functions over its domain: nodes, weights."""
+    """Nodes and weights that integrate products of the family's functions over its domain."""
     if family in DISCRETE:
         return np.arange(NUM_STATES, dtype=float), np.ones(NUM_STATES)
     if family == "spline":

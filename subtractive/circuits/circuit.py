@@ -14,10 +14,11 @@ from subtractive.circuits.weights import WeightKind, real_weights
 from subtractive.inputs.base import InputFamily
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.scaled import Index, Scaled, Unscaled, settle
+from subtractive.numerics.signed_log import SignedLog
 from subtractive.regions.graph import RegionGraph
 from subtractive.regions.schedule import Schedule, fold
 
-Message = TypeVar("Message", Scaled, Unscaled)
+Message = TypeVar("Message", Scaled, SignedLog, Unscaled)
 
 
 class Visit(NamedTuple):
@@ -191,12 +192,12 @@ class Circuit(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         """The real dtype in which values are computed."""
-        return self.layer(-1).weights().abs().dtype
+        return next(self.layer(-1).parameters()).dtype
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.layer(-1).weights().device
+        return next(self.layer(-1).parameters()).device
 
     def layer(self, number: int) -> Layer:
         """A product-and-sum layer by its number."""
@@ -273,7 +274,7 @@ class Circuit(nn.Module):
         """The rule of a climb in scaled arithmetic."""
         return self.layer(visit.layer).scaled(children, visit.folds)
 
-    def signed_log(self, visit: Visit, children: Sequence[Unscaled]) -> Unscaled:
+    def signed_log(self, visit: Visit, children: Sequence[Unscaled | SignedLog]) -> SignedLog:
         """The rule of a climb in the paper's signed log arithmetic."""
         return self.layer(visit.layer).signed_log(children, visit.folds)
 
@@ -285,7 +286,7 @@ class Circuit(nn.Module):
             return root
         rows = lost.nonzero()[:, 0]
         fewer = [leaf if leaf.some.shape[1] == 1 else leaf.rows(rows) for leaf in leaves]
-        again = settle(self.climb(route, fewer, self.signed_log))
+        again = settle(Unscaled(*self.climb(route, fewer, self.signed_log)))
         return Scaled(
             root.mantissa.index_copy(1, rows, again.mantissa.to(root.mantissa.dtype)),
             root.log_scale.index_copy(1, rows, again.log_scale),

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from subtractive.circuits.weights import Weights
 from subtractive.numerics.scaled import Index, Scaled, Unscaled, multiply, rescale, settle
 from subtractive.numerics.signed_log import (
+    SignedLog,
     kronecker_signed,
     mix_signed,
     multiply_signed,
@@ -36,7 +37,7 @@ def mix_gram(weight: Tensor, gram: Tensor, other: Tensor) -> Tensor:
     regions, rows, i, j = gram.shape
     right = mix(other.conj(), gram.reshape(regions, rows * i, j)).unflatten(1, (rows, i))
     turned = right.mT  # (f, n, p, i)
-    return mix(weight, turned.flatten(1, 2)).unflatten(1, (rows, -1)).mT
+    return torch.unflatten(mix(weight, turned.flatten(1, 2)), 1, (rows, -1)).mT
 
 
 def kronecker(vectors: Sequence[Tensor]) -> Tensor:
@@ -62,7 +63,8 @@ def mix_kronecker_gram(weight: Tensor, grams: Sequence[Tensor], other: Tensor) -
         image = image.reshape(regions, rows, outputs, gram.shape[2], -1)
         image = image.movedim(3, -1) @ gram[:, :, None].to(dtype)  # (f, n, o, rest, k)
         image = image.flatten(3)
-    return mix(other.conj(), image.flatten(1, 2)).unflatten(1, (rows, outputs))
+    mixed = mix(other.conj(), image.flatten(1, 2))
+    return torch.unflatten(mixed, 1, (rows, outputs))
 
 
 class Layer(nn.Module, ABC):
@@ -80,7 +82,7 @@ class Layer(nn.Module, ABC):
     @staticmethod
     @abstractmethod
     def num_inputs(widths: Sequence[int]) -> int:
-        """The number of product units over children of these widths; ``ValueError`` if none fits."""
+        """The number of product units over children of these widths."""
 
     @staticmethod
     @abstractmethod
@@ -96,7 +98,7 @@ class Layer(nn.Module, ABC):
         """The gram of this layer with another one from the grams of their children."""
 
     @abstractmethod
-    def signed_log(self, children: Sequence[Unscaled], folds: Index) -> Unscaled:
+    def signed_log(self, children: Sequence[Unscaled | SignedLog], folds: Index) -> SignedLog:
         """The same as :meth:`scaled` in the paper's signed log arithmetic."""
 
 
@@ -119,7 +121,7 @@ class SumLayer(Layer):
     def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
         return _summed(settle(children[0]), self.weight(folds), other.weight(folds))
 
-    def signed_log(self, children: Sequence[Unscaled], folds: Index) -> Unscaled:
+    def signed_log(self, children: Sequence[Unscaled | SignedLog], folds: Index) -> SignedLog:
         return mix_signed(self.weight(folds), signed_log(children[0]))
 
 
@@ -148,7 +150,7 @@ class HadamardLayer(Layer):
     def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
         return _summed(multiply(children), self.weight(folds), other.weight(folds))
 
-    def signed_log(self, children: Sequence[Unscaled], folds: Index) -> Unscaled:
+    def signed_log(self, children: Sequence[Unscaled | SignedLog], folds: Index) -> SignedLog:
         return mix_signed(self.weight(folds), multiply_signed(children))
 
 
@@ -175,7 +177,7 @@ class KroneckerLayer(Layer):
     def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
         return _summed_kronecker(children, self.weight(folds), other.weight(folds))
 
-    def signed_log(self, children: Sequence[Unscaled], folds: Index) -> Unscaled:
+    def signed_log(self, children: Sequence[Unscaled | SignedLog], folds: Index) -> SignedLog:
         return mix_signed(self.weight(folds), kronecker_signed(children))
 
 

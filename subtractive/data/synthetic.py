@@ -30,4 +30,4 @@ def ring_log_density(x: Tensor, *, radius: float = 3.0, width: float = 0.5) -> T
         return -0.5 * standard - math.log(width * math.sqrt(2 * math.pi))
 
     folded = torch.logaddexp(log_normal(distance), log_normal(-distance))
-    return folded - (2 * math.pi * distance).log()
+    return torch.sub(folded, torch.log(2 * math.pi * distance))

@@ -18,8 +18,8 @@ class Mixture(Density):
     """Σ_m w_m p_m(x), w on the simplex: the members may have different region graphs.
 
     >>> members = [
-    ...     sub.SquaredCircuit(sub.Circuit(sub.linear_tree(3, seed=s), sub.Gaussian(), num_units=2))
-    ...     for s in range(4)
+    ...     sub.SquaredCircuit(sub.Circuit(graph, sub.Gaussian(), num_units=2))
+    ...     for graph in (sub.linear_tree(3), sub.flat(3))
     ... ]
     >>> sub.Mixture(members).log_prob(torch.zeros(2, 3)).shape
     torch.Size([2])
@@ -44,7 +44,8 @@ class Mixture(Density):
         start = torch.tensor(weights or [1.0] * len(members), dtype=torch.float64)
         if start.shape != (len(members),) or not bool((start >= 0).all()) or start.sum() <= 0:
             raise ValueError(
-                f"weights must be {len(members)} non-negative numbers, not all zero, got {weights}."
+                f"weights must be {len(members)} non-negative numbers, not all zero, got "
+                f"{weights}."
             )
         self.members = nn.ModuleList(members)
         self.logits = nn.Parameter((start / start.sum()).log().to(torch.get_default_dtype()))

@@ -1,8 +1,8 @@
-"""What an input family must say about its functions f_1..f_K (paper: Def. 1, input layers; Sec. 2, components).
+"""What an input family must say about its functions f_1..f_K (paper: Sec. 2, Def. 1).
 
-A family is frozen data: the fixed facts (number of states, knots, ...) and the formulas. The numbers it works on
-arrive as a dictionary of tensors whose first axis is the region ``f``, owned by
-:class:`subtractive.inputs.layer.InputLayer`. Adding a family is one file beside this one.
+A family is frozen data: the fixed facts (number of states, knots, ...) and the formulas. The
+numbers it works on arrive as a dictionary of tensors whose first axis is the region ``f``, owned
+by :class:`subtractive.inputs.layer.InputLayer`. Adding a family is one file beside this one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EVERYWHERE = Window()
 
 
 def state_weights(window: Window, num_states: int, like: Tensor) -> Tensor:
-    """``v^power`` for the states v inside the window and zero elsewhere, (f, m, v) or (1, 1, v)."""
+    """``v^power`` for the states v inside the window, else zero, (f, m, v) or (1, 1, v)."""
     states = torch.arange(num_states, dtype=like.dtype, device=like.device)
     weights = states[None, None, :] ** window.power
     if window.lower is not None:
@@ -50,8 +50,9 @@ def state_weights(window: Window, num_states: int, like: Tensor) -> Tensor:
 class InputFamily(ABC):
     """Functions f_1..f_K of one region, their integrals, and the integrals of their products.
 
-    In the shapes below ``p`` and ``q`` are the tensors of two input layers over the same regions (usually the same
-    layer twice), with K = i and K = j functions; ``m`` is one where a result is the same for all rows.
+    In the shapes below ``p`` and ``q`` are the tensors of two input layers over the same regions
+    (usually the same layer twice), with i and j functions; ``m`` is one where a result is the
+    same for all rows.
     """
 
     @property
@@ -75,13 +76,13 @@ class InputFamily(ABC):
 
     @abstractmethod
     def check(self, column: Tensor, variable: int) -> None:
-        """Raise ``ValueError`` if an observed value, all in (n,), is of the wrong kind for ``variable``."""
+        """Raise ``ValueError`` if an observed value of ``variable``, (n,), is impossible."""
 
     @abstractmethod
     def parameters(
         self, size: int, num_units: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
-        """Starting values of what is learned, for one region of ``size`` variables, unit axis first, (i, ...)."""
+        """What is learned, at its start, for one region of ``size`` variables, each (i, ...)."""
 
     @abstractmethod
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
@@ -89,7 +90,7 @@ class InputFamily(ABC):
 
     @abstractmethod
     def values(self, p: Tensors, x: Tensor) -> Unscaled:
-        """f(x), (f, n, i), at x of shape (f, n, s), s being the number of variables of a region."""
+        """f(x), (f, n, i), at x (f, n, s), s being the number of variables of a region."""
 
     @abstractmethod
     def integral(self, p: Tensors, window: Window) -> Unscaled:
@@ -101,7 +102,7 @@ class InputFamily(ABC):
 
     @abstractmethod
     def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> Unscaled:
-        """f with the unobserved variables of the region integrated out, (f, n, i); x is (f, n, s)."""
+        """f with the unobserved variables of a region integrated out, (f, n, i)."""
 
     @abstractmethod
     def partial_gram(
@@ -111,7 +112,7 @@ class InputFamily(ABC):
 
     @abstractmethod
     def overlap(self, p: Tensors) -> Tensor:
-        """Whether the supports of f_i and f_j may meet, (f, i, j) bool: the paper's determinism."""
+        """Whether the supports of f_i and f_j may meet, (f, i, j) bool: for determinism."""
 
 
 class UnivariateFamily(InputFamily):
@@ -120,8 +121,8 @@ class UnivariateFamily(InputFamily):
     def check_scope(self, size: int) -> None:
         if size != 1:
             raise ValueError(
-                f"{type(self).__name__} takes input regions of one variable, got a region of {size}. "
-                "Split the region, or use MultivariateGaussian."
+                f"{type(self).__name__} takes input regions of one variable, got a region of "
+                f"{size}. Split the region, or use MultivariateGaussian."
             )
 
     def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> Unscaled:

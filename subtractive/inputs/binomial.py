@@ -26,18 +26,19 @@ def log_choose(total: int, device: torch.device) -> Tensor:
 
 
 def binomial_log_prob(logit: Tensor, total: int, x: Tensor) -> Tensor:
-    r"""Logarithms of binomial probabilities.
+    r"""Logarithms of binomial probabilities, (f, n, i), of logits (f, i) at x (f, n) or (1, n).
 
     .. math:: \log C(N, x) + x \log σ(θ) + (N - x) \log σ(-θ)
 
-    ``logit`` θ and ``x`` broadcast. The result is in float64: its terms are much larger than it.
+    They are in float64, as the terms are much larger than their sum.
 
-    >>> binomial_log_prob(torch.tensor(0.0), 2, torch.tensor([0, 1, 2])).exp().float()
-    tensor([0.2500, 0.5000, 0.2500])
+    >>> binomial_log_prob(torch.zeros(1, 1), 2, torch.tensor([[0, 1, 2]])).exp().flatten()
+    tensor([0.2500, 0.5000, 0.2500], dtype=torch.float64)
     """
     logit, x = logit.double(), x.long()
-    ways = log_choose(total, x.device)[x]
-    return ways + x * logsigmoid(logit) + (total - x) * logsigmoid(-logit)
+    counts = torch.stack([x, total - x], -1).double()  # (f, n, 2)
+    logs = torch.stack([logsigmoid(logit), logsigmoid(-logit)], -2)  # (f, 2, i)
+    return log_choose(total, x.device)[x][..., None] + counts @ logs
 
 
 def log_table_integral(table: Tensor, weights: Tensor) -> Tensor:
@@ -52,12 +53,12 @@ def log_table_gram(left: Tensor, right: Tensor, weights: Tensor, width: int) -> 
     ``left`` is (f, i, v), ``right`` (f, j, v), ``weights`` (f, m, v) >= 0.
     """
     mantissas, exponents = [], []
-    for chunk in torch.arange(left.shape[-1], device=left.device).split(width):
-        share = weights[..., chunk]
-        left_mantissa, left_peak = _shifted(left[..., chunk], share)
+    chunks = (tensor.split(width, -1) for tensor in (left, right, weights))
+    for left_chunk, right_chunk, share in zip(*chunks, strict=True):
+        left_mantissa, left_peak = _shifted(left_chunk, share)
         right_mantissa, right_peak = left_mantissa, left_peak
         if right is not left:
-            right_mantissa, right_peak = _shifted(right[..., chunk], share)
+            right_mantissa, right_peak = _shifted(right_chunk, share)
         mantissas.append((left_mantissa * share[:, :, None, :]) @ right_mantissa.mT)
         exponents.append(left_peak[..., :, None] + right_peak[..., None, :])  # (f, m, i, j)
     peak = _finite(torch.stack(exponents).amax(0))
@@ -72,10 +73,10 @@ def chunk_width(left: Tensor, right: Tensor) -> int:
 
     The log-probabilities of units i and j differ by (θ_i - θ_j) x plus a constant. Over ``width``
     states the one's fall at the other's peak is therefore at most ½ width |θ_i - θ_j|, for one of
-    the two at least. ``left`` and ``right`` are logits.
+    the two at least. ``left`` and ``right`` are logits, (f, i) and (f, j).
     """
-    logits = torch.cat([left.flatten(), right.flatten()]).detach()
-    spread = float(logits.max() - logits.min())
+    logits = torch.cat([left, right], -1).detach()  # (f, i + j)
+    spread = float((logits.amax(-1) - logits.amin(-1)).max())
     return max(1, int(2 * SAFE_EXPONENT / max(spread, 1e-3)))
 
 
@@ -130,9 +131,8 @@ class Binomial(UnivariateFamily):
         return {}
 
     def values(self, p: Tensors, x: Tensor) -> Unscaled:
-        logit = p["logit"]
-        exponent = binomial_log_prob(logit[:, None, :], self.total, x[..., :1])  # (f, n, i)
-        return Unscaled(None, exponent.to(logit.dtype))
+        exponent = binomial_log_prob(p["logit"], self.total, x[..., 0])
+        return Unscaled(None, exponent.to(p["logit"].dtype))
 
     def integral(self, p: Tensors, window: Window) -> Unscaled:
         table = self._table(p)
@@ -155,4 +155,4 @@ class Binomial(UnivariateFamily):
     def _table(self, p: Tensors) -> Tensor:
         """All log-probabilities, (f, i, v) in float64."""
         states = torch.arange(self.num_states, device=p["logit"].device)
-        return binomial_log_prob(p["logit"][..., None], self.total, states)
+        return binomial_log_prob(p["logit"], self.total, states[None]).mT

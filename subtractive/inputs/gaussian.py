@@ -98,7 +98,7 @@ def window_integral(
     if window.power == 0 and (window.lower is None or window.upper is None):
         # One open end: the window is never narrow, and half the special functions are enough.
         near = lower - mean if window.upper is None else mean - upper
-        return Unscaled(None, log_weight + log_tail(_clamp(near / scale)))
+        return Unscaled(None, log_weight + log_tail(near / scale))
     interval = standardise(lower, upper, mean, scale)
     mass, peak = scaled_mass(interval)
     exponent = log_weight + safe_log(mass) + peak
@@ -147,9 +147,11 @@ def log_tail(near: Tensor) -> Tensor:
     >>> log_tail(torch.tensor([-40.0, 0.0, 40.0]))
     tensor([ 0.0000e+00, -6.9315e-01, -8.0461e+02])
     """
-    is_far = near > 0
-    mass = torch.where(is_far, _mills(near), 0.5 * torch.erfc(near * math.sqrt(0.5)))
-    return mass.log() - torch.where(is_far, 0.5 * near.square(), 0.0)
+    z = _clamp(near)
+    is_far = z > 0
+    mass = torch.where(is_far, _mills(z), 0.5 * torch.erfc(z * math.sqrt(0.5)))
+    mass = torch.where(near > z, 0.0, mass)
+    return safe_log(mass) - torch.where(is_far, 0.5 * z.square(), 0.0)
 
 
 def scaled_mass(interval: Interval) -> tuple[Tensor, Tensor]:

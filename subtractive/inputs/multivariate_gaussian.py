@@ -7,6 +7,7 @@ and the product of two densities integrates to N(μ_i; μ_j, Σ_i + Σ_j).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
@@ -53,24 +54,13 @@ class Pairs(NamedTuple):
         return gram
 
 
-def all_pairs(num_first: int, num_second: int) -> Pairs:
-    """Every unit of one layer with every unit of another."""
-    place = torch.arange(num_first * num_second).reshape(num_first, num_second)
-    first, second = torch.ones_like(place).nonzero(as_tuple=True)
-    return Pairs(first, second, place)
-
-
-def unordered_pairs(num_units: int) -> Pairs:
-    """The pairs i <= j of units of one layer, whose grams are symmetric.
-
-    >>> unordered_pairs(2).place
-    tensor([[0, 1],
-            [1, 2]])
-    """
-    first, second = torch.triu_indices(num_units, num_units)
-    place = torch.zeros(num_units, num_units, dtype=torch.long)
-    place[first, second] = place[second, first] = torch.arange(len(first))
-    return Pairs(first, second, place)
+def unit_pairs(p: Tensors, q: Tensors) -> Pairs:
+    """Every unit of ``p`` with every unit of ``q``; of one layer with itself only those i <= j."""
+    needed = torch.ones(p["mean"].shape[1], q["mean"].shape[1], device=p["mean"].device)
+    first, second = (needed.triu() if q is p else needed).nonzero(as_tuple=True)
+    place = torch.zeros_like(needed, dtype=torch.long)
+    place[first, second] = torch.arange(len(first), device=place.device)
+    return Pairs(first, second, torch.maximum(place, place.mT) if q is p else place)
 
 
 class Normals(NamedTuple):
@@ -81,7 +71,7 @@ class Normals(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Some pairs of units: what ``log N(μ_i; μ_j, Σ_i + Σ_j)`` is made of."""
+    """Some pairs of units, and what ``log N(μ_i; μ_j, Σ_i + Σ_j)`` is made of."""
 
     first: Tensor  # (pair,)
     second: Tensor
@@ -94,13 +84,19 @@ def chunks(p: Normals, q: Normals, first: Tensor, second: Tensor) -> Iterator[Ch
     left, right = (normals.factor @ normals.factor.mT for normals in (p, q))
     step = chunk_size(p.mean)
     for some, others in zip(first.split(step), second.split(step), strict=True):
-        covariance = left.index_select(1, some) + right.index_select(1, others)
         deviation = p.mean.index_select(1, some) - q.mean.index_select(1, others)
-        factor, is_lost = checked_cholesky(covariance)
+        covariance = left.index_select(1, some) + right.index_select(1, others)
+        factor, info = torch.linalg.cholesky_ex(covariance)
+        eps = torch.finfo(factor.dtype).eps
+        is_lost = (info > 0) | ~(magnification(factor) < eps**-0.5)
         if is_lost.any():
             region, pair = is_lost.nonzero(as_tuple=True)
-            halves = (p.factor[region, some[pair]], q.factor[region, others[pair]])
-            factor = factor.index_put((region, pair), triangular(torch.cat(halves, -1)))
+            halves = p.factor[region, some[pair]], q.factor[region, others[pair]]
+            exact = triangular(torch.cat(halves, -1))
+            # Nothing can be said about a matrix that is singular even so, and NaN says it.
+            is_lost = ~(magnification(exact) < 1e-6 * eps**-2)
+            exact = torch.where(is_lost[..., None, None], math.nan, exact)
+            factor = factor.index_put((region, pair), exact)
         yield Chunk(some, others, deviation, factor)
 
 
@@ -110,22 +106,21 @@ def chunk_size(mean: Tensor) -> int:
     return max(1, ENTRIES // max(1, num_regions * size * (size + num_rows)))
 
 
-def checked_cholesky(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """The Cholesky factors (..., s, s), and for which of them rounding has cost half the digits.
+def magnification(factor: Tensor) -> Tensor:
+    """An estimate, (...), of how relative errors of the variances grow in log det L Lᵀ.
 
-    A pivot is what remains of a variance once the variables before it are known. The rounding
-    error is one of the variance, and weighs the more the less of it remains.
+    With D the variances it is the trace of ``D½ (L Lᵀ)⁻¹ D½``, probed by one vector. Its entries
+    follow no pattern, so that no likely null vector is orthogonal to it.
     """
-    factor, info = torch.linalg.cholesky_ex(covariance)
-    remaining = factor.diagonal(dim1=-2, dim2=-1).square()
-    least = torch.finfo(covariance.dtype).eps ** 0.5 * covariance.diagonal(dim1=-2, dim2=-1)
-    return factor, (info > 0) | (remaining < least).any(-1)
+    probe = torch.arange(factor.shape[-1], dtype=factor.dtype, device=factor.device).cos()
+    scale = factor.detach().square().sum(-1, keepdim=True).sqrt()  # (..., s, 1)
+    return whiten(factor.detach(), probe[:, None] * scale).square().sum((-2, -1))
 
 
 def triangular(root: Tensor) -> Tensor:
     """The Cholesky factor of ``M Mᵀ`` from M itself, (..., s, t), t >= s.
 
-    This takes longer than a Cholesky decomposition but does not square the condition number.
+    It takes longer than a Cholesky decomposition but does not square the condition number.
     """
     factor: Tensor = torch.linalg.qr(root.mT).R.mT
     is_negative = factor.diagonal(dim1=-2, dim2=-1) < 0
@@ -165,11 +160,11 @@ class LogOverlaps(torch.autograd.Function):
             solved = inverse @ chunk.deviation
             weighted = share[..., None, :] * solved  # (f, pair, s, n)
             slope = weighted @ solved.mT - share.sum(-1)[..., None, None] * inverse
-            for k, (sign, units) in enumerate(((-1, chunk.first), (1, chunk.second))):
-                means[k].index_add_(1, units, weighted, alpha=sign)
+            for k, units in enumerate((chunk.first, chunk.second)):
+                means[k].index_add_(1, units, weighted, alpha=(-1, 1)[k])
                 covariances[k].index_add_(1, units, slope)
-        slopes = [c @ f for c, f in zip(covariances, (factor_p, factor_q), strict=True)]
-        return means[0], slopes[0], means[1], slopes[1], None, None
+        slope_p, slope_q = covariances[0] @ factor_p, covariances[1] @ factor_q
+        return means[0], slope_p, means[1], slope_q, None, None
 
 
 def log_overlaps(p: Normals, q: Normals, pairs: Pairs) -> Tensor:
@@ -264,7 +259,7 @@ class MultivariateGaussian(InputFamily):
         _check_window(window, p)
         left = _normals(p)
         right = left if q is p else _normals(q)
-        return Unscaled(None, log_overlaps(left, right, _pairs(p, q)))
+        return Unscaled(None, log_overlaps(left, right, unit_pairs(p, q)))
 
     def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> Unscaled:
         return Unscaled(None, observe(p, x, observed).log_marginal)
@@ -275,7 +270,7 @@ class MultivariateGaussian(InputFamily):
         left = observe(p, x, observed)
         right = left if q is p else observe(q, x, observed)
         marginals = left.log_marginal[..., :, None] + right.log_marginal[..., None, :]
-        overlaps = log_overlaps(left.conditional, right.conditional, _pairs(p, q))
+        overlaps = log_overlaps(left.conditional, right.conditional, unit_pairs(p, q))
         return Unscaled(None, marginals + overlaps)
 
     def overlap(self, p: Tensors) -> Tensor:
@@ -290,12 +285,6 @@ def _univariate(p: Tensors) -> Tensors:
 
 def _normals(p: Tensors) -> Normals:
     return Normals(p["mean"][..., None], cholesky_factor(p))
-
-
-def _pairs(p: Tensors, q: Tensors) -> Pairs:
-    num_first, num_second = p["mean"].shape[1], q["mean"].shape[1]
-    pairs = unordered_pairs(num_first) if q is p else all_pairs(num_first, num_second)
-    return Pairs(*(index.to(p["mean"].device) for index in pairs))
 
 
 def _check_window(window: Window, p: Tensors) -> None:

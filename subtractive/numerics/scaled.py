@@ -1,8 +1,9 @@
 """Numbers that stay finite: messages kept as mantissa times exponential (paper: Sec. 3.3).
 
-The paper carries the logarithm and the sign of every unit through every layer. A :class:`Scaled` message carries one
-logarithm per region and row instead, so that sums stay plain matrix products. Axes: ``f`` region, ``n`` row (one row
-stands for all rows), ``i j`` units; a message is a vector (f, n, i) or a gram (f, n, i, j).
+The paper carries the logarithm and the sign of every unit through every layer. A :class:`Scaled`
+message carries one logarithm per region and row instead, so that sums stay plain matrix products.
+Axes: ``f`` region, ``n`` row (one row may stand for all rows), ``i j`` units; a message is a
+vector (f, n, i) or a gram (f, n, i, j).
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ Index = slice | Tensor
 class Unscaled(NamedTuple):
     """What an input layer says: ``mantissa * exp(exponent)``, entry by entry.
 
-    ``None`` stands for a mantissa of one or an exponent of zero, whichever a family does not need. The exponential is
-    not taken yet: where several inputs are multiplied, their exponents are added first.
+    ``None`` stands for a mantissa of one or an exponent of zero, whichever a family does not
+    need. The exponential is not taken yet: where inputs are multiplied, exponents are added first.
     """
 
     mantissa: Tensor | None  # (f, n, i) or (f, n, i, j)
@@ -73,10 +74,10 @@ class Unscaled(NamedTuple):
 
 
 class Scaled(NamedTuple):
-    """A tensor kept as ``mantissa * exp(log_scale)``, the largest mantissa of each region and row being one.
+    """``mantissa * exp(log_scale)``, the largest mantissa of each region and row being one.
 
-    A scale of -inf says that the message is exactly zero; a scale of NaN that digits were lost to underflow, and that
-    the row must be evaluated again by :mod:`subtractive.numerics.signed_log`.
+    A scale of -inf says that the message is exactly zero; a scale of NaN that digits were lost to
+    underflow, and that the row must be evaluated again by :mod:`subtractive.numerics.signed_log`.
     """
 
     mantissa: Tensor  # (f, n, i) or (f, n, i, j)
@@ -118,7 +119,7 @@ def settle(message: Unscaled | Scaled) -> Scaled:
     finite = torch.where(peak == -math.inf, 0.0, peak)
     settled = (exponent - _spread(finite, exponent)).exp()
     if mantissa is not None:
-        # An impossible unit: its mantissa is zero and its exponent, being irrelevant, may overflow.
+        # An impossible unit's exponent is irrelevant, and may overflow.
         settled = torch.where(mantissa == 0, 0.0, settled) * mantissa
     return Scaled(settled, peak.double())
 
@@ -126,8 +127,8 @@ def settle(message: Unscaled | Scaled) -> Scaled:
 def rescale(mantissa: Tensor, log_scale: Tensor, unit: Tensor | float = 1.0) -> Scaled:
     """Bring the largest mantissa of each region and row back to one.
 
-    ``unit`` (f, 1) is the size that the result has when nothing underflows. A result so much smaller that the entries
-    behind it may have lost digits is marked by a scale of NaN.
+    ``unit`` (f, 1) is the size of the result when nothing underflows. A result so much smaller
+    that the entries behind it may have lost digits is marked by a scale of NaN.
     """
     real = torch.finfo(mantissa.dtype)
     peak = mantissa.detach().abs().amax(tuple(range(2, mantissa.dim())))  # (f, n)
@@ -137,7 +138,7 @@ def rescale(mantissa: Tensor, log_scale: Tensor, unit: Tensor | float = 1.0) -> 
 
 
 def multiply(messages: Sequence[Unscaled | Scaled]) -> Scaled:
-    """The element-wise product; vectors beside grams become grams, inputs are multiplied before the exponential."""
+    """The element-wise product; vectors beside grams become grams."""
     if any(message.is_gram for message in messages):
         messages = [message if message.is_gram else message.outer() for message in messages]
     inputs = [message for message in messages if isinstance(message, Unscaled)]
@@ -173,7 +174,7 @@ def choose(mask: Tensor, yes: Unscaled, no: Unscaled) -> Unscaled:
 def log_magnitude(message: Scaled) -> Tensor:
     """log Σ|c_s|² of a root vector, or log of the trace of a root gram, (n,) in float64.
 
-    A trace that rounding has pushed below zero keeps its magnitude: it is noise, and the caller's guard says so.
+    A trace that rounding has pushed below zero keeps its magnitude.
     """
     if message.is_gram:
         trace = message.mantissa.diagonal(dim1=-2, dim2=-1).sum(-1)

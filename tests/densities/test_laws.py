@@ -7,7 +7,7 @@ from registry import CONTINUOUS, DISCRETE, KINDS, build, domain, points
 
 import subtractive as sub
 from subtractive.queries.evidence import make_evidence
-from subtractive.queries.marginal import labels, plain_leaf, square_leaf
+from subtractive.queries.marginal import labels, square_leaf
 from subtractive.queries.partition import log_plain_partition
 
 every_kind = pytest.mark.parametrize(("graph", "family", "layer", "weights", "outputs"), KINDS)

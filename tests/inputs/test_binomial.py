@@ -144,7 +144,7 @@ def test_the_width_of_chunks_does_not_matter():
     whole = log_table_gram(table, table, weights, 41)
     for width in (1, 7, 40):
         torch.testing.assert_close(log_table_gram(table, table, weights, width), whole, **CLOSE)
-    assert chunk_width(torch.tensor([-100.0]), torch.tensor([1e6])) == 1
+    assert chunk_width(torch.tensor([[-100.0]]), torch.tensor([[1e6]])) == 1
 
 
 @pytest.mark.parametrize("total", [255, 3000])

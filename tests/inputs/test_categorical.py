@@ -166,7 +166,7 @@ def test_the_start_is_a_flat_dirichlet_draw_and_repeats_with_the_seed():
     assert start.dtype == torch.float64
     assert torch.equal(start, again)
     table = start.softmax(-1)
-    # Under a flat Dirichlet in 3 states each entry has mean 1/3, variance 1/18 (5 standard errors).
+    # Each entry then has mean 1/3 and variance 1/18; the bounds are 5 standard errors.
     assert (table.mean(0) - 1 / 3).abs().max() < 5 * math.sqrt(1 / 18 / 4000)
     assert (table.var(0) - 1 / 18).abs().max() < 0.006
 
