@@ -3,46 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import NamedTuple, TypeVar, final
+from typing import TypeVar, final
 
 import torch
 from torch import Tensor, nn
 
+from subtractive.circuits.building import (
+    Widths,
+    build_inputs,
+    build_layers,
+    family_of_region,
+    fold_labels,
+)
 from subtractive.circuits.initialisers import Initialiser, uniform
-from subtractive.circuits.layers import HadamardLayer, Layer, SumLayer
-from subtractive.circuits.weights import WeightKind, real_weights
+from subtractive.circuits.layers import HadamardLayer, Layer
+from subtractive.circuits.route import Map, Route, Visit
+from subtractive.circuits.weights import WeightKind, Weights, real_weights
 from subtractive.inputs.base import InputFamily
 from subtractive.inputs.layer import InputLayer
-from subtractive.numerics.scaled import Index, Scaled, Unscaled, settle
+from subtractive.numerics.scaled import Scaled, Unscaled, settle
 from subtractive.numerics.signed_log import SignedLog
 from subtractive.regions.graph import RegionGraph
 from subtractive.regions.schedule import Schedule, fold
 
 Message = TypeVar("Message", Scaled, SignedLog, Unscaled)
-
-
-class Visit(NamedTuple):
-    """One step of a climb: which layer, which of its regions, and where their children are."""
-
-    layer: int
-    folds: Index
-    sources: tuple[int, ...]
-    places: tuple[Index, ...]
-
-
-class Entry(NamedTuple):
-    """One input tensor of a climb: which input layer, which of its regions, and their label."""
-
-    layer: int
-    folds: Index
-    label: Hashable
-
-
-class Route(NamedTuple):
-    """A schedule in terms of a circuit's layers."""
-
-    entries: tuple[Entry, ...]
-    visits: tuple[Visit, ...]
 
 
 @final
@@ -78,36 +62,19 @@ class Circuit(nn.Module):
     ) -> None:
         super().__init__()
         families = family_of_region(graph, inputs)
-        num_input_units = num_units if num_input_units is None else num_input_units
-        for name, width in (
-            ("num_units", num_units),
-            ("num_outputs", num_outputs),
-            ("num_input_units", num_input_units),
-        ):
-            if width < 1:
-                raise ValueError(f"{name} must be at least 1, got {width}.")
+        widths = Widths(
+            num_units if num_input_units is None else num_input_units, num_units, num_outputs
+        )
         generator = torch.Generator().manual_seed(seed) if isinstance(seed, int) else seed
-        labels = {r: (f.fold_key, len(graph.regions[r].scope)) for r, f in families.items()}
         # A Hadamard product cannot change the width, so a sum after each input region does.
-        widen = product is HadamardLayer and num_input_units != num_units
-        schedule = fold(graph, labels, sum_inputs=widen)
-        input_layers = [
-            InputLayer(
-                [families[region] for region in regions],
-                [sorted(graph.regions[region].scope) for region in regions],
-                num_units=num_input_units,
-                generator=generator,
-            )
-            for regions in schedule.inputs
-        ]
-        layers: list[Layer] = []
-        widths = [num_input_units] * len(input_layers)
-        for step in schedule.steps:
-            widths.append(num_units if step is not schedule.steps[-1] else num_outputs)
-            kind = product if len(step.sources) > 1 else SumLayer
-            num_inputs = kind.num_inputs([widths[source] for source in step.sources])
-            shape = (len(step.regions), widths[-1], num_inputs)
-            layers.append(kind(weights(shape, initialise or uniform(), generator)))
+        widen = product is HadamardLayer and widths.inputs != widths.inner
+        schedule = fold(graph, fold_labels(graph, families), sum_inputs=widen)
+        input_layers = build_inputs(graph, schedule, families, widths, generator)
+
+        def draw(shape: tuple[int, int, int]) -> Weights:
+            return weights(shape, initialise or uniform(), generator)
+
+        layers = build_layers(schedule, widths, product, draw)
         self._assemble(graph, schedule, input_layers, layers)
         self.to(dtype or torch.get_default_dtype())
 
@@ -135,10 +102,8 @@ class Circuit(nn.Module):
     ) -> None:
         self.graph, self.schedule = graph, schedule
         self.inputs, self.layers = nn.ModuleList(inputs), nn.ModuleList(layers)
-        self._input_place = _places(schedule.inputs)
-        self._layer_place = _places([step.regions for step in schedule.steps])
-        self._sum_inputs = any(len(step.sources) == 1 for step in schedule.steps)
-        self.straight = self.route({region: None for region in graph.input_regions})
+        self._map = Map.of(graph, schedule)
+        self.straight = self._map.route(dict.fromkeys(graph.input_regions))
 
     @property
     def num_variables(self) -> int:
@@ -233,25 +198,7 @@ class Circuit(nn.Module):
 
     def route(self, labels: Mapping[int, Hashable]) -> Route:
         """The way through the layers when input regions of different labels are kept apart."""
-        schedule = fold(
-            self.graph,
-            {r: (self._input_place[r][0], labels[r]) for r in self.graph.input_regions},
-            sum_inputs=self._sum_inputs,
-        )
-        return Route(
-            tuple(
-                Entry(*_located(self._input_place, regions), labels[regions[0]])
-                for regions in schedule.inputs
-            ),
-            tuple(
-                Visit(
-                    *_located(self._layer_place, step.regions),
-                    step.sources,
-                    tuple(_index(places) for places in step.places),
-                )
-                for step in schedule.steps
-            ),
-        )
+        return self._map.route(labels)
 
     def climb(
         self,
@@ -291,56 +238,3 @@ class Circuit(nn.Module):
             root.mantissa.index_copy(1, rows, again.mantissa.to(root.mantissa.dtype)),
             root.log_scale.index_copy(1, rows, again.log_scale),
         )
-
-
-def family_of_region(
-    graph: RegionGraph, inputs: InputFamily | Sequence[InputFamily]
-) -> dict[int, InputFamily]:
-    """The family of each input region from one family, or one per variable."""
-    if not isinstance(graph, RegionGraph):
-        raise ValueError(
-            f"expected a RegionGraph, got {type(graph).__name__}. Build one with "
-            "random_binary_tree(d), linear_tree(d), flat(d) or RegionGraph.from_nested(...)."
-        )
-    if not graph.is_tree:
-        raise ValueError(
-            "a circuit that can be squared needs a region tree: one partition per region and no "
-            "shared regions. For several trees use a Mixture of densities, one per tree."
-        )
-    if isinstance(inputs, InputFamily):
-        inputs = [inputs] * graph.num_variables
-    if len(inputs) != graph.num_variables:
-        raise ValueError(
-            f"inputs needs one family, or one per variable: expected {graph.num_variables}, got "
-            f"{len(inputs)}."
-        )
-    families = {}
-    for region in graph.input_regions:
-        scope = sorted(graph.regions[region].scope)
-        family = inputs[scope[0]]
-        if any(inputs[variable] != family for variable in scope):
-            raise ValueError(f"the variables {scope} of one input region need the same family.")
-        if not isinstance(family, InputFamily):
-            raise ValueError(
-                f"expected an input family such as Gaussian(), got {family!r} for variable "
-                f"{scope[0]}."
-            )
-        family.check_scope(len(scope))
-        families[region] = family
-    return families
-
-
-def _places(tensors: Sequence[Sequence[int]]) -> dict[int, tuple[int, int]]:
-    return {r: (k, at) for k, regions in enumerate(tensors) for at, r in enumerate(regions)}
-
-
-def _located(place: Mapping[int, tuple[int, int]], regions: Sequence[int]) -> tuple[int, Index]:
-    return place[regions[0]][0], _index([place[region][1] for region in regions])
-
-
-def _index(places: Sequence[int]) -> Index:
-    """A slice where the places are consecutive, so that reading them is not a copy."""
-    first, count = places[0], len(places)
-    if list(places) == list(range(first, first + count)):
-        return slice(first, first + count)
-    return torch.tensor(places)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from subtractive.circuits.circuit import Circuit, Visit
+from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.layers import Layer
+from subtractive.circuits.route import Visit
 from subtractive.circuits.weights import RealWeights
 from subtractive.numerics.scaled import Scaled, Unscaled
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from subtractive.circuits.circuit import Circuit, Visit
+from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.route import Visit
 from subtractive.inputs.base import EVERYWHERE
 from subtractive.numerics.scaled import Scaled, Unscaled
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Hashable, Iterator
 import torch
 from torch import Tensor
 
-from subtractive.circuits.circuit import Circuit, Entry, Route
+from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.route import Entry, Route
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.scaled import Scaled, Unscaled, choose, log_magnitude, log_sum
 from subtractive.queries.evidence import Evidence

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from subtractive.circuits.circuit import Circuit, Visit
+from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.route import Visit
 from subtractive.inputs.base import EVERYWHERE
 from subtractive.numerics.scaled import Scaled, Unscaled, log_magnitude, log_sum
 

@@ -281,13 +281,13 @@ def test_integrals_and_grams_have_exact_gradients_also_in_their_bounds(power):
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_a_bound_on_a_knot_has_the_density_as_its_derivative(order):
-    """Two spans meet there: only one of them may count."""
+    """Two spans meet there, of which one may count; at the last knot it is the one inside."""
     p = tensors([splines(order)[1]], num_units=1)
     family = splines(order)[1]
-    inner = torch.tensor([family.knots], dtype=torch.float64)
-    values = family.values(p, inner[..., None]).value()
+    knots = torch.tensor([[*family.knots, family.domain[1]]], dtype=torch.float64)
+    values = family.values(p, knots[..., None]).value()
     for sign, name in [(1, "upper"), (-1, "lower")]:
-        bound = inner.clone().requires_grad_()
+        bound = knots.clone().requires_grad_()
         family.gram(p, p, Window(**{name: bound})).value().sum().backward()
         expected = sign * values[..., 0] ** 2
         torch.testing.assert_close(bound.grad, expected, rtol=1e-11, atol=1e-13)
