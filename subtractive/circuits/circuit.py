@@ -170,6 +170,10 @@ class Circuit(nn.Module):
         assert isinstance(layer, Layer)
         return layer
 
+    def all_layers(self) -> list[Layer]:
+        """All product-and-sum layers, the root's last."""
+        return [self.layer(number) for number in range(len(self.layers))]
+
     def input_layer(self, number: int) -> InputLayer:
         """An input layer by its number."""
         layer = self.inputs[number]
@@ -179,6 +183,27 @@ class Circuit(nn.Module):
     def input_layers(self) -> list[InputLayer]:
         """All input layers."""
         return [self.input_layer(number) for number in range(len(self.inputs))]
+
+    def has_sum(self, region: int) -> bool:
+        """Whether a sum stands over a region: all but input regions read as they are."""
+        return region in self._map.layers
+
+    def layer_of(self, region: int) -> Layer:
+        """The product-and-sum layer that a region belongs to."""
+        return self.layer(self._map.layers[region][0])
+
+    def place_of(self, region: int) -> int:
+        """The region's place in its layer."""
+        return self._map.layers[region][1]
+
+    def weight_of(self, region: int) -> Tensor:
+        """The weights (o, i) of the sum over a region."""
+        return self.layer_of(region).weights()[self.place_of(region)]  # type: ignore[no-any-return]
+
+    def input_of(self, region: int) -> tuple[InputLayer, slice]:
+        """The input layer of an input region, and its place there."""
+        layer, place = self._map.inputs[region]
+        return self.input_layer(layer), slice(place, place + 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """c(x), (n, s), as plain numbers: beyond a few dozen variables use :meth:`log_abs`."""
@@ -206,16 +231,26 @@ class Circuit(nn.Module):
         leaves: Sequence[Unscaled],
         rule: Callable[[Visit, list[Unscaled | Message]], Message],
     ) -> Message:
-        """Send messages from the leaves to the root: the only traversal of a circuit."""
+        """Send messages from the leaves to the root, and return the root's."""
+        return self.messages(route, leaves, rule)[-1]
+
+    def messages(
+        self,
+        route: Route,
+        leaves: Sequence[Unscaled],
+        rule: Callable[[Visit, list[Unscaled | Message]], Message],
+    ) -> list[Message]:
+        """The messages of all steps from the leaves to the root: the only way up a circuit."""
         messages: list[Unscaled | Message] = list(leaves)
+        steps: list[Message] = []
         for visit in route.visits:
             children = [
                 messages[source].take(places)
                 for source, places in zip(visit.sources, visit.places, strict=True)
             ]
-            message = rule(visit, children)
-            messages.append(message)
-        return message
+            steps.append(rule(visit, children))
+            messages.append(steps[-1])
+        return steps
 
     def scaled(self, visit: Visit, children: Sequence[Unscaled | Scaled]) -> Scaled:
         """The rule of a climb in scaled arithmetic."""

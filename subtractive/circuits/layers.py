@@ -15,6 +15,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from subtractive.circuits.environment import Environment, below_hadamard, below_kronecker
 from subtractive.circuits.weights import Weights
 from subtractive.numerics.scaled import Index, Scaled, Unscaled, multiply, rescale, settle
 from subtractive.numerics.signed_log import (
@@ -90,12 +91,29 @@ class Layer(nn.Module, ABC):
         """The inputs of all product units: the layer's share of the circuit's size."""
 
     @abstractmethod
+    def product(self, children: Sequence[Unscaled | Scaled]) -> Scaled:
+        """The product of vectors (f, n, ...) that the layer's sum is taken of."""
+
+    @abstractmethod
+    def units_of_children(self, units: Tensor, widths: Sequence[int]) -> list[Tensor]:
+        """The unit of each child that a product unit (f, n) is made of."""
+
+    @abstractmethod
     def scaled(self, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
         """The layer's message from its children's, vectors or grams."""
 
     @abstractmethod
     def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
         """The gram of this layer with another one from the grams of their children."""
+
+    @abstractmethod
+    def environment(
+        self, above: Environment, siblings: Sequence[Tensor], slot: int
+    ) -> Environment:
+        """The environment of child ``slot`` from that of the products and the other children.
+
+        A sibling is a vector (n, i) where its variables are known, a gram (n, i, j) where not.
+        """
 
     @abstractmethod
     def signed_log(self, children: Sequence[Unscaled | SignedLog], folds: Index) -> SignedLog:
@@ -114,6 +132,12 @@ class SumLayer(Layer):
     def num_connections(widths: Sequence[int]) -> int:
         return 0
 
+    def product(self, children: Sequence[Unscaled | Scaled]) -> Scaled:
+        return settle(children[0])
+
+    def units_of_children(self, units: Tensor, widths: Sequence[int]) -> list[Tensor]:
+        return [units]
+
     def scaled(self, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
         weight = self.weight(folds)
         return _summed(settle(children[0]), weight, weight)
@@ -123,6 +147,11 @@ class SumLayer(Layer):
 
     def signed_log(self, children: Sequence[Unscaled | SignedLog], folds: Index) -> SignedLog:
         return mix_signed(self.weight(folds), signed_log(children[0]))
+
+    def environment(
+        self, above: Environment, siblings: Sequence[Tensor], slot: int
+    ) -> Environment:
+        return above
 
 
 @final
@@ -142,6 +171,12 @@ class HadamardLayer(Layer):
     def num_connections(widths: Sequence[int]) -> int:
         return sum(widths)
 
+    def product(self, children: Sequence[Unscaled | Scaled]) -> Scaled:
+        return multiply(children)
+
+    def units_of_children(self, units: Tensor, widths: Sequence[int]) -> list[Tensor]:
+        return [units] * len(widths)
+
     def scaled(self, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
         weight = self.weight(folds)
         # The square of a Hadamard product is the Hadamard product of the squares.
@@ -152,6 +187,11 @@ class HadamardLayer(Layer):
 
     def signed_log(self, children: Sequence[Unscaled | SignedLog], folds: Index) -> SignedLog:
         return mix_signed(self.weight(folds), multiply_signed(children))
+
+    def environment(
+        self, above: Environment, siblings: Sequence[Tensor], slot: int
+    ) -> Environment:
+        return below_hadamard(above, siblings)
 
 
 @final
@@ -166,19 +206,29 @@ class KroneckerLayer(Layer):
     def num_connections(widths: Sequence[int]) -> int:
         return len(widths) * math.prod(widths)
 
+    def product(self, children: Sequence[Unscaled | Scaled]) -> Scaled:
+        factors = [settle(child) for child in children]
+        return Scaled(kronecker([f.mantissa for f in factors]), _total_scale(factors))
+
+    def units_of_children(self, units: Tensor, widths: Sequence[int]) -> list[Tensor]:
+        return list(torch.unravel_index(units, tuple(widths)))
+
     def scaled(self, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
         weight = self.weight(folds)
         if any(child.is_gram for child in children):
             return _summed_kronecker(children, weight, weight)
-        factors = [settle(child) for child in children]
-        mantissa = mix(weight, kronecker([factor.mantissa for factor in factors]))
-        return rescale(mantissa, _total_scale(factors), _unit(weight))
+        return _summed(self.product(children), weight, weight)
 
     def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
         return _summed_kronecker(children, self.weight(folds), other.weight(folds))
 
     def signed_log(self, children: Sequence[Unscaled | SignedLog], folds: Index) -> SignedLog:
         return mix_signed(self.weight(folds), kronecker_signed(children))
+
+    def environment(
+        self, above: Environment, siblings: Sequence[Tensor], slot: int
+    ) -> Environment:
+        return below_kronecker(above, siblings, slot)
 
 
 def _summed(product: Scaled, left: Tensor, right: Tensor) -> Scaled:

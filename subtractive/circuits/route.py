@@ -32,6 +32,7 @@ class Entry(NamedTuple):
 class Route(NamedTuple):
     """A schedule in terms of a circuit's layers."""
 
+    schedule: Schedule
     entries: tuple[Entry, ...]
     visits: tuple[Visit, ...]
 
@@ -62,6 +63,7 @@ class Map(NamedTuple):
             sum_inputs=self.sum_inputs,
         )
         return Route(
+            schedule,
             tuple(
                 Entry(*_located(self.inputs, regions), labels[regions[0]])
                 for regions in schedule.inputs

@@ -19,7 +19,9 @@ from subtractive.queries.evidence import (
     Evidence,
     as_mask,
     as_table,
+    check_possible,
     check_variables,
+    given_row,
     make_evidence,
 )
 
@@ -48,6 +50,10 @@ class Density(nn.Module, ABC):
     @abstractmethod
     def log_weight(self, evidence: Evidence) -> Tensor:
         """log of the unnormalised density, (n,), integrated over what is not observed."""
+
+    @abstractmethod
+    def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
+        """One row (n, d) for each row of evidence, given what is observed there."""
 
     @property
     def num_variables(self) -> int:
@@ -78,28 +84,63 @@ class Density(nn.Module, ABC):
                 "one variable as True in every row."
             )
         condition = self.log_marginal(table, known)
-        impossible = (condition == -math.inf).nonzero()[:, 0].tolist()
-        if impossible:
-            raise ValueError(
-                f"the given values have probability zero in rows {_some(impossible)}: nothing can "
-                "be conditioned on them."
-            )
+        check_possible(condition.detach())
         return self.log_marginal(table, asked | known) - condition
 
     def marginal(self, variables: Sequence[int]) -> Density:
         """The density of some variables, in the order given, the others integrated out."""
-        keep = check_variables(list(variables), self.num_variables)
+        keep = check_variables(variables, self.num_variables)
         if not keep:
             raise ValueError("marginal needs at least one variable to keep, got none.")
-        return Restriction(self, keep, {})
+        return Restriction(self, keep, given_row({}, self.num_variables))
 
     def condition(self, given: Mapping[int, float]) -> Density:
         """The density of the other variables given the values of some, ``{variable: value}``."""
-        fixed = check_variables(list(given), self.num_variables)
-        keep = tuple(v for v in range(self.num_variables) if v not in fixed)
+        row = given_row(given, self.num_variables)
+        keep = tuple(row[0].isnan().nonzero()[:, 0].tolist())
         if not keep:
             raise ValueError("condition needs at least one variable left free, got none.")
-        return Restriction(self, keep, {variable: float(given[variable]) for variable in fixed})
+        return Restriction(self, keep, row)
+
+    def sample(
+        self,
+        num_samples: int | None = None,
+        *,
+        given: Mapping[int, float] | Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Exact samples, (n, d), in float64.
+
+        ``given`` fixes some variables: ``{variable: value}`` for all samples, or a table (n, d)
+        with NaN where nothing is known, one sample for each of its rows.
+        """
+        table = self._given_table(num_samples, given)
+        evidence = make_evidence(table, None, self.families, self.device)
+        if given is not None:
+            check_possible(self.log_weight(evidence).detach())
+        return self.sample_given(evidence, generator)
+
+    def _given_table(
+        self, num_samples: int | None, given: Mapping[int, float] | Tensor | None
+    ) -> Tensor:
+        if given is None or isinstance(given, Mapping):
+            if (
+                isinstance(num_samples, bool)
+                or not isinstance(num_samples, int)
+                or num_samples < 0
+            ):
+                raise ValueError(
+                    f"num_samples must be a whole number of at least 0, got {num_samples!r}."
+                )
+            row = given_row(given or {}, self.num_variables)
+            return row.expand(num_samples, -1)
+        table = as_table(given, self.num_variables, self.device)
+        if num_samples not in (None, len(table)):
+            raise ValueError(
+                f"a table of given values yields one sample for each of its {len(table)} rows, "
+                f"got num_samples={num_samples}. Leave num_samples out, or repeat the rows."
+            )
+        return table
 
     def _log_marginal(self, evidence: Evidence) -> Tensor:
         return self.log_weight(evidence) - self.log_partition()
@@ -115,23 +156,13 @@ class Restriction(Density):
 
     fixed: Tensor
 
-    def __init__(
-        self, density: Density, keep: tuple[int, ...], given: Mapping[int, float]
-    ) -> None:
+    def __init__(self, density: Density, keep: tuple[int, ...], given: Tensor) -> None:
         super().__init__()
         self.density = density
         self.keep = keep
-        row = torch.full((1, density.num_variables), math.nan, dtype=torch.float64)
-        for variable, value in given.items():
-            if math.isnan(value):
-                raise ValueError(f"the given value of variable {variable} is NaN: leave it out.")
-            row[0, variable] = value
-        self.register_buffer("fixed", row.to(density.device))
-        if given and float(self.log_partition().detach()) == -math.inf:
-            raise ValueError(
-                f"the given values {dict(given)} have probability zero: nothing can be "
-                "conditioned on them."
-            )
+        self.register_buffer("fixed", given.to(density.device))  # (1, d), NaN where not given
+        if not bool(given.isnan().all()):
+            check_possible(self.log_partition().detach()[None])
 
     @property
     def families(self) -> tuple[InputFamily, ...]:
@@ -148,6 +179,9 @@ class Restriction(Density):
     def log_weight(self, evidence: Evidence) -> Tensor:
         return self.density.log_weight(self.lift(evidence))
 
+    def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
+        return self.density.sample_given(self.lift(evidence), generator)[:, self.keep]
+
     def lift(self, evidence: Evidence) -> Evidence:
         """Evidence on the kept variables as evidence on all of them."""
         fixed = self.fixed.expand(len(evidence), -1)
@@ -160,13 +194,11 @@ class Restriction(Density):
 
     def _insert(self, columns: Tensor, among: Tensor) -> Tensor:
         at = torch.tensor(self.keep, device=among.device)
-        return among.to(columns.dtype).index_copy(1, at, columns)
+        # Rows of lower precision must not round the given values.
+        dtype = torch.promote_types(among.dtype, columns.dtype)
+        return among.to(dtype).index_copy(1, at, columns.to(dtype))
 
     def _insert_bound(self, bound: Tensor | None, open_end: float) -> Tensor | None:
         if bound is None:
             return None
         return self._insert(bound, bound.new_full((len(bound), self.fixed.shape[1]), open_end))
-
-
-def _some(rows: list[int]) -> str:
-    return str(rows) if len(rows) <= 5 else f"{rows[:5]} and {len(rows) - 5} more"

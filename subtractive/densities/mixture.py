@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import final
 
 import torch
@@ -10,6 +11,9 @@ from torch import Tensor, nn
 
 from subtractive.densities.base import Density
 from subtractive.inputs.base import InputFamily
+from subtractive.inputs.drawing import uniforms
+from subtractive.numerics.inversion import choose_cell
+from subtractive.numerics.scaled import Unscaled, log_sum_exp, settle
 from subtractive.queries.evidence import Evidence
 
 
@@ -26,29 +30,13 @@ class Mixture(Density):
     """
 
     def __init__(
-        self, members: Sequence[Density], *, weights: Sequence[float] | None = None
+        self, members: Sequence[Density], *, weights: Sequence[float] | Tensor | None = None
     ) -> None:
         super().__init__()
-        if not members:
-            raise ValueError("a mixture needs at least one member, got none.")
-        for member in members:
-            if not isinstance(member, Density):
-                raise ValueError(f"members must be densities, got {type(member).__name__}.")
-            if [f.num_states for f in member.families] != [
-                f.num_states for f in members[0].families
-            ]:
-                raise ValueError(
-                    "members must be over the same variables: the number of variables, or the "
-                    "number of states of one, differs between them."
-                )
-        start = torch.tensor(weights or [1.0] * len(members), dtype=torch.float64)
-        if start.shape != (len(members),) or not bool((start >= 0).all()) or start.sum() <= 0:
-            raise ValueError(
-                f"weights must be {len(members)} non-negative numbers, not all zero, got "
-                f"{weights}."
-            )
-        self.members = nn.ModuleList(members)
-        self.logits = nn.Parameter((start / start.sum()).log().to(torch.get_default_dtype()))
+        self.members = nn.ModuleList(_checked_members(members))
+        shares = _shares(weights, len(self.members))
+        dtype = next(self.members.parameters()).dtype
+        self.logits = nn.Parameter(shares.log().to(dtype))
 
     @property
     def families(self) -> tuple[InputFamily, ...]:
@@ -59,11 +47,23 @@ class Mixture(Density):
         return self.logits.device
 
     def log_weight(self, evidence: Evidence) -> Tensor:
+        return log_sum_exp(self._log_shares(evidence))
+
+    def _log_shares(self, evidence: Evidence) -> Tensor:
+        """log w_m p_m(evidence), (n, m)."""
         members = [
             member.log_weight(evidence) - member.log_partition() for member in self._densities()
         ]
-        shares = self.logits.double().log_softmax(0)
-        return (torch.stack(members, -1) + shares).logsumexp(-1)
+        return torch.stack(members, -1) + self.logits.double().log_softmax(0)
+
+    def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
+        shares = settle(Unscaled(None, self._log_shares(evidence).detach()[None])).mantissa[0]
+        chosen, _ = choose_cell(shares, uniforms(len(evidence), generator))
+        x = evidence.x.double()
+        for number, member in enumerate(self._densities()):
+            rows = (chosen == number).nonzero()[:, 0]
+            x = x.index_copy(0, rows, member.sample_given(evidence.rows(rows), generator))
+        return x
 
     def log_partition(self) -> Tensor:
         """Zero: the members are normalised."""
@@ -71,3 +71,43 @@ class Mixture(Density):
 
     def _densities(self) -> list[Density]:
         return [member for member in self.members if isinstance(member, Density)]
+
+
+def _checked_members(members: object) -> list[Density]:
+    if not isinstance(members, Iterable):
+        raise ValueError(
+            f"members must be a list of densities, got {type(members).__name__}. For one density "
+            "pass [density]."
+        )
+    densities = list(members)
+    if not densities:
+        raise ValueError("a mixture needs at least one member, got none.")
+    for member in densities:
+        if not isinstance(member, Density):
+            raise ValueError(
+                f"members must be densities, got {type(member).__name__}. Wrap a circuit in "
+                "SquaredCircuit(circuit) or MonotonicCircuit(circuit)."
+            )
+        if [f.num_states for f in member.families] != [
+            f.num_states for f in densities[0].families
+        ]:
+            raise ValueError(
+                "members must be over the same variables: the number of variables, or the "
+                "number of states of one, differs between them."
+            )
+    return densities
+
+
+def _shares(weights: Sequence[float] | Tensor | None, count: int) -> Tensor:
+    """The weights on the simplex, (m,) in float64; equal ones if none are given."""
+    try:
+        given = [1.0] * count if weights is None else [float(weight) for weight in weights]
+    except (TypeError, ValueError):
+        given = []
+    start = torch.tensor(given, dtype=torch.float64)
+    if len(given) != count or not bool((start >= 0).all()) or not 0 < start.sum() < math.inf:
+        raise ValueError(
+            f"weights must be {count} non-negative finite numbers, one per member and not all "
+            f"zero, got {weights}."
+        )
+    return start / start.sum()

@@ -13,6 +13,7 @@ from subtractive.inputs.base import InputFamily
 from subtractive.queries.evidence import Evidence
 from subtractive.queries.marginal import log_integral
 from subtractive.queries.partition import log_plain_partition
+from subtractive.queries.sampling import sample_plain
 
 
 @final
@@ -53,3 +54,6 @@ class MonotonicCircuit(Density):
 
     def log_partition(self) -> Tensor:
         return log_plain_partition(self.circuit)
+
+    def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
+        return sample_plain(self.circuit, evidence, generator)

@@ -13,6 +13,7 @@ from subtractive.inputs.base import InputFamily
 from subtractive.queries.evidence import Evidence, make_evidence
 from subtractive.queries.marginal import log_square_integral
 from subtractive.queries.partition import check_cancellation, log_square_partition
+from subtractive.queries.sampling import sample_square
 
 
 @final
@@ -54,3 +55,6 @@ class SquaredCircuit(Density):
         if not self.circuit.is_non_negative:
             check_cancellation(self.circuit, log_partition.detach())
         return log_partition
+
+    def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
+        return sample_square(self.circuit, evidence, generator)

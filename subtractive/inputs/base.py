@@ -111,6 +111,32 @@ class InputFamily(ABC):
         """f_i g_j with the unobserved variables of the region integrated out, (f, n, i, j)."""
 
     @abstractmethod
+    def sample_square(
+        self,
+        p: Tensors,
+        environment: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """Values (n, s) of one region from Σ_ij E_ij f_i f_j, with environments (n, i, j).
+
+        Variables that are observed keep their values in x (n, s), and the others are drawn given
+        them.
+        """
+
+    @abstractmethod
+    def sample_units(
+        self,
+        p: Tensors,
+        units: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """Values (f, n, s) from f_k / ∫ f_k for units k (f, n), given what is observed in x."""
+
+    @abstractmethod
     def overlap(self, p: Tensors) -> Tensor:
         """Whether the supports of f_i and f_j may meet, (f, i, j) bool: for determinism."""
 

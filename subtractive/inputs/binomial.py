@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window, state_weights
+from subtractive.inputs.drawing import draw_state, draw_state_of_unit
 from subtractive.inputs.embedding import check_states, whole_number
 from subtractive.numerics.scaled import Unscaled, safe_log
 
@@ -146,6 +147,26 @@ class Binomial(UnivariateFamily):
         width = chunk_width(p["logit"], q["logit"])
         exponent = log_table_gram(left, right, weights, width)
         return Unscaled(None, exponent.to(p["logit"].dtype))
+
+    def sample_square(
+        self,
+        p: Tensors,
+        environment: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        return draw_state(self._table(p)[0].exp(), environment, generator)[:, None]
+
+    def sample_units(
+        self,
+        p: Tensors,
+        units: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        return draw_state_of_unit(self._table(p).exp(), units, generator)[..., None]
 
     def overlap(self, p: Tensors) -> Tensor:
         num_regions, num_units = p["logit"].shape

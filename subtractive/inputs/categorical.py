@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window
+from subtractive.inputs.drawing import draw_state, draw_state_of_unit
 from subtractive.inputs.embedding import (
     check_states,
     look_up,
@@ -94,6 +95,26 @@ class Categorical(UnivariateFamily):
         mantissa = table_gram(left, right, weights)
         exponent = left_peak[:, None, :, None] + right_peak[:, None, None, :]  # (f, 1, i, j)
         return Unscaled(mantissa, exponent.expand_as(mantissa))
+
+    def sample_square(
+        self,
+        p: Tensors,
+        environment: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        return draw_state(p["logits"][0].softmax(-1), environment, generator)[:, None]
+
+    def sample_units(
+        self,
+        p: Tensors,
+        units: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        return draw_state_of_unit(p["logits"].softmax(-1), units, generator)[..., None]
 
     def overlap(self, p: Tensors) -> Tensor:
         return share_states(p["logits"] > -math.inf)

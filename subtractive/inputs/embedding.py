@@ -6,7 +6,7 @@ The functions above the class serve the other families of states too.
 from __future__ import annotations
 
 import operator
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import SupportsIndex, final
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window, state_weights
+from subtractive.inputs.drawing import draw_state, draw_state_of_unit
 from subtractive.numerics.scaled import Unscaled
 
 
@@ -131,6 +132,26 @@ class Embedding(UnivariateFamily):
     def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
         weights = window_weights(window, p["table"])
         return Unscaled(table_gram(p["table"], q["table"], weights), None)
+
+    def sample_square(
+        self,
+        p: Tensors,
+        environment: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        return draw_state(p["table"][0], environment, generator)[:, None]
+
+    def sample_units(
+        self,
+        p: Tensors,
+        units: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        return draw_state_of_unit(p["table"], units, generator)[..., None]
 
     def overlap(self, p: Tensors) -> Tensor:
         return share_states(p["table"] != 0)

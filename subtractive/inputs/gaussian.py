@@ -7,7 +7,7 @@ product, over everything or over a window, is an integral of a single Gaussian.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window
+from subtractive.inputs.drawing import uniforms
+from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
 from subtractive.numerics.scaled import Unscaled, safe_log
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
@@ -264,6 +266,28 @@ class Gaussian(UnivariateFamily):
 
     def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
         return window_integral(window, *pair_product(p, q))
+
+    def sample_square(
+        self,
+        p: Tensors,
+        environment: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        mean, log_scale, log_weight = pair_product(p, p)
+        products = (mean[0, 0], log_scale[0, 0], log_weight[0, 0])
+        return draw_gaussian_square(environment, products, uniforms(len(x), generator))[:, None]
+
+    def sample_units(
+        self,
+        p: Tensors,
+        units: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        return draw_gaussian_units(p, units, generator)
 
     def overlap(self, p: Tensors) -> Tensor:
         num_regions, num_units = p["mean"].shape

@@ -56,7 +56,8 @@ class InputLayer(nn.Module):
 
     def gather(self, x: Tensor, folds: Index) -> Tensor:
         """The columns of x (n, d) that the regions see, (f, n, s)."""
-        return x[:, self.variables[folds]].movedim(0, 1)
+        dtype = self.get_tensor(self.names[0]).dtype
+        return x[:, self.variables[folds]].movedim(0, 1).to(dtype)
 
     def values(self, x: Tensor, folds: Index) -> Unscaled:
         """f(x), (f, n, i)."""

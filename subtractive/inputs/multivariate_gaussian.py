@@ -17,6 +17,7 @@ from torch import Tensor
 
 from subtractive.inputs.base import InputFamily, Tensors, Window
 from subtractive.inputs.gaussian import HALF_LOG_TWO_PI, Gaussian, check_finite
+from subtractive.inputs.normal_products import draw_normal_products, normal_products
 from subtractive.numerics.scaled import Unscaled
 
 # Entries of the matrices that are decomposed at a time: small enough for a processor's cache.
@@ -272,6 +273,41 @@ class MultivariateGaussian(InputFamily):
         marginals = left.log_marginal[..., :, None] + right.log_marginal[..., None, :]
         overlaps = log_overlaps(left.conditional, right.conditional, unit_pairs(p, q))
         return Unscaled(None, marginals + overlaps)
+
+    def sample_square(
+        self,
+        p: Tensors,
+        environment: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        partial = observe(p, x[None], observed)
+        log_weight = self.partial_gram(p, p, x[None], observed).exponent
+        assert log_weight is not None
+        mean, factor = partial.conditional  # (1, i, u, n), (1, i, u, u)
+        products = normal_products(environment, log_weight[0], mean[0].movedim(-1, 0), factor[0])
+        rest = [k for k, is_seen in enumerate(observed) if not is_seen]
+        uniform = torch.rand(len(x), len(rest), generator=generator, dtype=torch.float64)
+        return x.index_copy(1, torch.tensor(rest), draw_normal_products(products, uniform))
+
+    def sample_units(
+        self,
+        p: Tensors,
+        units: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        partial = observe(p, x, observed)
+        mean, factor = partial.conditional  # (f, i, u, n), (f, i, u, u)
+        rest = torch.tensor([k for k, is_seen in enumerate(observed) if not is_seen])
+        region = torch.arange(len(units))[:, None]
+        noise = torch.randn(*units.shape, len(rest), generator=generator, dtype=torch.float64)
+        means = mean.movedim(-1, 1)  # (f, n or 1, i, u)
+        row = torch.arange(units.shape[1])[None] if means.shape[1] > 1 else 0
+        drawn = means[region, row, units] + (factor[region, units] @ noise[..., None])[..., 0]
+        return x.index_copy(2, rest, drawn)
 
     def overlap(self, p: Tensors) -> Tensor:
         num_regions, num_units, _ = p["mean"].shape

@@ -73,6 +73,26 @@ class Products(InputFamily):
     ) -> NoReturn:
         raise ValueError("a squared circuit cannot be squared again: its inputs are products.")
 
+    def sample_square(
+        self,
+        p: Tensors,
+        environment: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        raise ValueError("a squared circuit cannot be squared again: its inputs are products.")
+
+    def sample_units(
+        self,
+        p: Tensors,
+        units: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        raise ValueError("a written-out square is for study: sample the SquaredCircuit instead.")
+
     def overlap(self, p: Tensors) -> Tensor:
         below = self.family.overlap(p)
         first, second = self._indices

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window
+from subtractive.inputs.drawing import uniforms
 from subtractive.inputs.gaussian import (
     HALF_LOG_TWO_PI,
     check_finite,
@@ -18,6 +19,7 @@ from subtractive.inputs.gaussian import (
     pair_product,
     window_integral,
 )
+from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
 from subtractive.numerics.scaled import Unscaled
 
 
@@ -98,6 +100,30 @@ class RBF(UnivariateFamily):
         mean, log_scale, log_weight = pair_product(_densities(p), _densities(q))
         log_volume = _log_volume(p)[:, None, :, None] + _log_volume(q)[:, None, None, :]
         return window_integral(window, mean, log_scale, log_weight + log_volume)
+
+    def sample_square(
+        self,
+        p: Tensors,
+        environment: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        mean, log_scale, log_weight = pair_product(_densities(p), _densities(p))
+        volume = _log_volume(p)[0]
+        log_weight = log_weight[0, 0] + volume[:, None] + volume[None, :]
+        products = (mean[0, 0], log_scale[0, 0], log_weight)
+        return draw_gaussian_square(environment, products, uniforms(len(x), generator))[:, None]
+
+    def sample_units(
+        self,
+        p: Tensors,
+        units: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        return draw_gaussian_units(_densities(p), units, generator)
 
     def overlap(self, p: Tensors) -> Tensor:
         num_regions, num_units = p["centre"].shape

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window
+from subtractive.inputs.drawing import by_chunks, draw_piecewise, quadratic, uniforms
 from subtractive.inputs.embedding import look_up, share_states, whole_number
 from subtractive.numerics.scaled import Unscaled
 
@@ -271,7 +272,62 @@ class Spline(UnivariateFamily):
     def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
         left = self._coefficients(p)
         right = left if q is p else self._coefficients(q)
+        if not torch.equal(p["knots"], q["knots"]):
+            raise ValueError("products of splines need the same knots and domain on both sides.")
         return Unscaled(spline_gram(left, right, p["knots"], window), None)
+
+    def sample_square(
+        self,
+        p: Tensors,
+        environment: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        coefficients, knots = self._coefficients(p), p["knots"]
+
+        def draw(rows: slice) -> Tensor:
+            def density(points: Tensor) -> Tensor:
+                values = spline_values(coefficients, knots, points.reshape(1, -1))
+                return quadratic(values[0].unflatten(0, points.shape), environment[rows])
+
+            return draw_piecewise(
+                self._edges(p), density, num_nodes=self.order + 1, uniform=uniform[rows]
+            )
+
+        uniform = uniforms(len(x), generator)
+        width = coefficients.shape[1] * (self.order + 1)
+        return by_chunks(draw, len(x), width * self.num_bases)[:, None]
+
+    def sample_units(
+        self,
+        p: Tensors,
+        units: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        columns = []
+        for region, unit in enumerate(units):
+            one = {name: tensor[region : region + 1] for name, tensor in p.items()}
+
+            def density(points: Tensor, unit: Tensor = unit, one: Tensors = one) -> Tensor:
+                values = spline_values(
+                    self._coefficients(one), one["knots"], points.reshape(1, -1)
+                )
+                values = values[0].unflatten(0, points.shape)  # (n or 1, q, i)
+                chosen = unit[:, None, None].expand(-1, points.shape[1], 1)
+                return torch.gather(values.expand(len(unit), -1, -1), -1, chosen)[..., 0]
+
+            columns.append(
+                draw_piecewise(
+                    self._edges(one),
+                    density,
+                    num_nodes=self.order // 2 + 1,
+                    uniform=uniforms(len(unit), generator),
+                )
+            )
+        return torch.stack(columns)[..., None]
 
     def overlap(self, p: Tensors) -> Tensor:
         if self.non_negative:
@@ -279,6 +335,9 @@ class Spline(UnivariateFamily):
         else:
             present = p["coefficient"] != 0
         return share_states(present.unfold(-1, self.order + 1, 1).any(-1))  # states: spans
+
+    def _edges(self, p: Tensors) -> Tensor:
+        return p["knots"][0, self.order : p["knots"].shape[1] - self.order]  # (c + 1,)
 
     def _coefficients(self, p: Tensors) -> Tensor:
         return p["log_coefficient"].exp() if self.non_negative else p["coefficient"]

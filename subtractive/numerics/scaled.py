@@ -171,6 +171,12 @@ def choose(mask: Tensor, yes: Unscaled, no: Unscaled) -> Unscaled:
     return Unscaled(pick(yes.mantissa, no.mantissa, 1.0), pick(yes.exponent, no.exponent, 0.0))
 
 
+def normalise_rows(x: Tensor) -> Tensor:
+    """Divide each row of (n, ...) by its largest magnitude; rows of zeros stay."""
+    peak = x.detach().abs().amax(tuple(range(1, x.dim())), keepdim=True)
+    return x / torch.where(peak == 0, 1.0, peak)
+
+
 def log_magnitude(message: Scaled) -> Tensor:
     """log Σ|c_s|² of a root vector, or log of the trace of a root gram, (n,) in float64.
 
@@ -188,6 +194,13 @@ def log_sum(message: Scaled) -> Tensor:
     """log Σ c_s of a root vector of non-negative entries, (n,) in float64."""
     total = message.mantissa.to(double(message.mantissa.dtype)).sum(-1)
     return (safe_log(total) + message.log_scale)[0]
+
+
+def log_sum_exp(x: Tensor) -> Tensor:
+    """log Σ exp(x) over the last axis; of nothing but -inf it is -inf, with a gradient of zero."""
+    peak = x.detach().amax(-1, keepdim=True)
+    finite = torch.where(peak == -math.inf, 0.0, peak)
+    return safe_log((x - finite).exp().sum(-1)) + finite[..., 0]
 
 
 def safe_log(x: Tensor) -> Tensor:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,19 +37,26 @@ class Evidence:
         )
 
     def window(self, variables: Tensor) -> Window:
-        """Where the variables (f, 1) of single-variable regions are integrated."""
-        return Window(_columns(self.lower, variables), _columns(self.upper, variables))
+        """Where the variables (f, s) of regions are integrated."""
+        lower, upper = _columns(self.lower, variables), _columns(self.upper, variables)
+        if variables.shape[1] == 1:
+            return Window(lower, upper)
+        if any(bound is not None and bool(bound.isfinite().any()) for bound in (lower, upper)):
+            raise ValueError(
+                f"there is no closed form for a box on variables {variables.tolist()[0]}, which "
+                "share one multivariate input region. Give each variable a region of its own."
+            )
+        return Window()
 
 
 def as_table(x: object, num_variables: int, device: torch.device) -> Tensor:
     """Whatever the user calls a table of numbers, as a tensor (n, d) of a real floating dtype."""
-    try:
-        table = torch.as_tensor(x, device=device)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(
-            f"x must be a table of numbers, got {type(x).__name__} ({error}). Pass a tensor or an "
-            "array of shape (rows, variables)."
-        ) from None
+    table = _as_tensor(
+        x,
+        expected="x must be a table of numbers",
+        advice="Pass a tensor or an array of shape (rows, variables).",
+        device=device,
+    )
     if table.is_complex():
         raise ValueError("x must be real, got complex numbers.")
     if table.dim() != 2 or table.shape[1] != num_variables:
@@ -60,7 +70,12 @@ def as_table(x: object, num_variables: int, device: torch.device) -> Tensor:
 
 def as_mask(mask: object, name: str, like: Tensor) -> Tensor:
     """A mask over variables (d,) or over entries (n, d), as (n, d)."""
-    flags = torch.as_tensor(mask, device=like.device)
+    flags = _as_tensor(
+        mask,
+        expected=f"{name} must be a boolean mask",
+        advice="Pass a tensor that is True at the variables that count.",
+        device=like.device,
+    )
     if flags.dtype != torch.bool:
         raise ValueError(
             f"{name} must be boolean, got {flags.dtype}. For variable numbers pass "
@@ -91,17 +106,76 @@ def make_evidence(
     return Evidence(table, seen)
 
 
-def check_variables(variables: Sequence[int], num_variables: int) -> tuple[int, ...]:
+def check_variables(variables: object, num_variables: int) -> tuple[int, ...]:
     """Variable numbers as given by the user: known, and none twice."""
-    for variable in variables:
-        whole = isinstance(variable, int) and not isinstance(variable, bool)
-        if not whole or not 0 <= variable < num_variables:
+    listed = variables.tolist() if isinstance(variables, Tensor | np.ndarray) else variables
+    if not isinstance(listed, Iterable):
+        raise ValueError(
+            f"expected a list of variables, got {variables!r}. For one variable pass [variable]."
+        )
+    numbers = tuple(_variable(variable, num_variables) for variable in listed)
+    if len(set(numbers)) != len(numbers):
+        raise ValueError(f"variables must be distinct, got {list(numbers)}.")
+    return numbers
+
+
+def given_row(given: object, num_variables: int) -> Tensor:
+    """Given values ``{variable: value}`` as a table of one row (1, d), NaN where nothing is."""
+    if not isinstance(given, Mapping):
+        raise ValueError(
+            "given values must be a dictionary {variable: value} such as {2: 0.5}, got "
+            f"{type(given).__name__}."
+        )
+    row = torch.full((1, num_variables), math.nan, dtype=torch.float64)
+    numbers = check_variables(given, num_variables)
+    for variable, value in zip(numbers, given.values(), strict=True):
+        try:
+            row[0, variable] = float(value)
+        except (TypeError, ValueError, RuntimeError):
             raise ValueError(
-                f"unknown variable {variable!r}: expected integers from 0 to {num_variables - 1}."
-            )
-    if len(set(variables)) != len(variables):
-        raise ValueError(f"variables must be distinct, got {list(variables)}.")
-    return tuple(variables)
+                f"the given value of variable {variable} must be a number, got {value!r}."
+            ) from None
+        if row[0, variable].isnan():
+            raise ValueError(f"the given value of variable {variable} is NaN: leave it out.")
+    return row
+
+
+def check_possible(log_probability: Tensor) -> None:
+    """Evidence (n,) that is to be conditioned on must not have probability zero."""
+    rows = (log_probability == -math.inf).nonzero()[:, 0].tolist()
+    if rows:
+        more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
+        raise ValueError(
+            f"the given values have probability zero in rows {rows[:5]}{more}: nothing can be "
+            "conditioned on them."
+        )
+
+
+def _as_tensor(given: object, *, expected: str, advice: str, device: torch.device) -> Tensor:
+    """A tensor as it is; anything else by way of numpy, which reads lists in double precision."""
+    if isinstance(given, Tensor):
+        return given.to(device)
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{expected}, got {type(given).__name__} ({error}). {advice}") from None
+    kinds = {"b": np.bool_, "c": np.complex128, "f": np.float64, "i": np.int64, "u": np.float64}
+    if array.dtype.kind not in kinds:
+        raise ValueError(f"{expected}, got {type(given).__name__} of {array.dtype}. {advice}")
+    # A copy: torch takes neither arrays that are read-only or reversed nor foreign byte orders.
+    return torch.from_numpy(array.astype(kinds[array.dtype.kind], order="C")).to(device)
+
+
+def _variable(variable: object, num_variables: int) -> int:
+    try:
+        number = -1 if isinstance(variable, bool) else operator.index(variable)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if not 0 <= number < num_variables:
+        raise ValueError(
+            f"unknown variable {variable!r}: expected integers from 0 to {num_variables - 1}."
+        )
+    return number
 
 
 def _rows(bounds: Tensor | None, rows: Tensor) -> Tensor | None:
@@ -109,4 +183,4 @@ def _rows(bounds: Tensor | None, rows: Tensor) -> Tensor | None:
 
 
 def _columns(bounds: Tensor | None, variables: Tensor) -> Tensor | None:
-    return None if bounds is None else bounds[:, variables[:, 0]].T  # (f, m)
+    return None if bounds is None else bounds[:, variables.flatten()].T  # (f·s, m)

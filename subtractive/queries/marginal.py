@@ -90,21 +90,28 @@ def _by_blocks(
 ) -> Tensor:
     if len(evidence) == 0:
         return torch.zeros(0, dtype=torch.float64, device=circuit.device)
-    evidence = Evidence(
-        evidence.x.to(circuit.dtype), evidence.observed, evidence.lower, evidence.upper
-    )
     results, order = [], []
-    for rows in _same_pattern(circuit, evidence, leaf):
-        block = evidence.rows(rows)
-        route = circuit.route(labels(circuit, block))
-        for piece in torch.arange(len(rows)).split(_rows_per_block(circuit, route)):
-            part = block.rows(piece)
-            leaves = [leaf(circuit.input_layer(e.layer), e, part) for e in route.entries]
-            results.append(finish(circuit.root(route, leaves)).expand(len(piece)))
-            order.append(rows[piece])
+    for rows, route in blocks(circuit, evidence, leaf):
+        part = evidence.rows(rows)
+        leaves = [leaf(circuit.input_layer(e.layer), e, part) for e in route.entries]
+        results.append(finish(circuit.root(route, leaves)).expand(len(rows)))
+        order.append(rows)
     back = torch.empty(len(evidence), dtype=torch.long)
     back[torch.cat(order)] = torch.arange(len(evidence))
     return torch.cat(results)[back]
+
+
+def blocks(
+    circuit: Circuit, evidence: Evidence, leaf: Leaf, *, more_per_row: int = 0
+) -> Iterator[tuple[Tensor, Route]]:
+    """Rows to evaluate together and their route, few enough to bound the memory."""
+    if len(evidence) == 0:
+        return
+    for rows in _same_pattern(circuit, evidence, leaf):
+        route = circuit.route(labels(circuit, evidence.rows(rows)))
+        per_row = _numbers_per_row(circuit, route) + more_per_row
+        for piece in rows.split(max(1, _BLOCK // max(1, per_row))):
+            yield piece, route
 
 
 def _same_pattern(circuit: Circuit, evidence: Evidence, leaf: Leaf) -> Iterator[Tensor]:
@@ -125,7 +132,7 @@ def _same_pattern(circuit: Circuit, evidence: Evidence, leaf: Leaf) -> Iterator[
     yield from order.split(torch.bincount(which).tolist())
 
 
-def _rows_per_block(circuit: Circuit, route: Route) -> int:
+def _numbers_per_row(circuit: Circuit, route: Route) -> int:
     widths = [circuit.input_layer(entry.layer).num_units for entry in route.entries]
     sizes = [_fold_count(entry.folds) for entry in route.entries]
     squared = [entry.label != OBSERVED for entry in route.entries]
@@ -135,12 +142,11 @@ def _rows_per_block(circuit: Circuit, route: Route) -> int:
         sizes.append(_fold_count(visit.folds))
         squared.append(any(squared[source] for source in visit.sources))
         shared.append(all(shared[source] for source in visit.sources))
-    per_row = sum(
+    return sum(
         size * width ** (2 if square else 1)
         for width, size, square, once in zip(widths, sizes, squared, shared, strict=True)
         if not once
     )
-    return max(1, _BLOCK // max(1, per_row))
 
 
 def _fold_count(folds: slice | Tensor) -> int:

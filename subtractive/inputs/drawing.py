@@ -1,0 +1,89 @@
+"""Drawing a value from a quadratic form Σ_ij E_ij f_i(x) f_j(x) of input functions, exactly.
+
+The form is a density of x up to its total mass: E is the environment of the region, a positive
+semi-definite matrix for each row. Uniform numbers are turned into values by inverting the
+cumulative distribution function, in closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from subtractive.numerics.inversion import choose_cell, invert
+
+# How many numbers an intermediate tensor may hold.
+_CHUNK = 2**23
+
+
+def uniforms(num_rows: int, generator: torch.Generator | None) -> Tensor:
+    """Uniform numbers, (n,), in float64."""
+    return torch.rand(num_rows, generator=generator, dtype=torch.float64)
+
+
+def quadratic(values: Tensor, environment: Tensor) -> Tensor:
+    """Σ_ij E_ij f_i f_j, (n, q), of values (n or 1, q, i) and environments (n, i, j).
+
+    >>> quadratic(torch.tensor([[[1.0, 2.0]]]), torch.eye(2)[None])
+    tensor([[5.]])
+    """
+    return ((values @ environment) * values).sum(-1)
+
+
+def by_chunks(function: Callable[[slice], Tensor], num_rows: int, numbers_per_row: int) -> Tensor:
+    """Evaluate a function of a slice of rows piece by piece, to bound the memory."""
+    size = max(1, _CHUNK // max(1, numbers_per_row))
+    pieces = [function(slice(at, min(at + size, num_rows))) for at in range(0, num_rows, size)]
+    return torch.cat(pieces) if pieces else torch.zeros(0, dtype=torch.float64)
+
+
+def draw_state(table: Tensor, environment: Tensor, generator: torch.Generator | None) -> Tensor:
+    """A state (n,) with probability Σ_ij E_ij f_i(v) f_j(v), from the values (i, v)."""
+    uniform = uniforms(len(environment), generator)
+
+    def draw(rows: slice) -> Tensor:
+        masses = quadratic(table.mT[None], environment[rows])  # (n, v)
+        return choose_cell(masses, uniform[rows])[0].double()
+
+    return by_chunks(draw, len(environment), table.numel())
+
+
+def draw_state_of_unit(table: Tensor, units: Tensor, generator: torch.Generator | None) -> Tensor:
+    """A state (f, n) with probability f_k(v), from the values (f, i, v) and units k (f, n)."""
+    region = torch.arange(len(table), device=table.device)[:, None].expand_as(units).flatten()
+    uniform = uniforms(len(region), generator)
+
+    def draw(rows: slice) -> Tensor:
+        masses = table[region[rows], units.flatten()[rows]]  # (r, v)
+        return choose_cell(masses, uniform[rows])[0].double()
+
+    return by_chunks(draw, len(region), table.shape[-1]).reshape(units.shape)
+
+
+def draw_piecewise(
+    edges: Tensor, density: Callable[[Tensor], Tensor], *, num_nodes: int, uniform: Tensor
+) -> Tensor:
+    """A value (n,) from densities that are polynomial between the edges (c + 1,).
+
+    ``density`` maps points (n, q), or (1, q) for all rows, to densities (n, q); Gauss-Legendre
+    rules of ``num_nodes`` nodes must integrate it exactly between two edges.
+    """
+    at, weights = np.polynomial.legendre.leggauss(num_nodes)
+    node = torch.from_numpy((at + 1) / 2)  # (q,), in the unit interval
+    weight = torch.from_numpy(weights / 2)
+    width = edges.diff()
+    points = edges[:-1, None] + width[:, None] * node  # (c, q)
+    masses = density(points.reshape(1, -1)).unflatten(-1, points.shape) @ weight * width
+    cell, target = choose_cell(masses, uniform)
+    lower, upper = edges[cell], edges[cell + 1]
+
+    def cumulative(t: Tensor) -> tuple[Tensor, Tensor]:
+        length = t - lower
+        inner = lower[:, None] + length[:, None] * node  # (n, q)
+        heights = density(torch.cat([inner, t[:, None]], 1))
+        return heights[:, :-1] @ weight * length, heights[:, -1]
+
+    return invert(cumulative, target, lower, upper)

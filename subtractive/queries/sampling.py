@@ -1,0 +1,131 @@
+"""Exact samples of |c|² and of c, given any evidence (paper: App. A.2, done top-down).
+
+The paper draws one variable after the other and evaluates the whole square each time. Here one
+climb integrates, and one descent draws: a region is drawn from its environment, and what was
+drawn becomes part of the environment of the regions visited later.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.route import Route
+from subtractive.inputs.drawing import uniforms
+from subtractive.inputs.layer import InputLayer
+from subtractive.numerics.inversion import choose_cell
+from subtractive.numerics.scaled import Scaled, Unscaled, settle
+from subtractive.queries.evidence import Evidence
+from subtractive.queries.marginal import blocks, plain_leaf, square_leaf
+from subtractive.queries.outside import descend, inside
+
+
+@torch.no_grad()
+def sample_square(
+    circuit: Circuit, evidence: Evidence, generator: torch.Generator | None
+) -> Tensor:
+    """Rows (n, d) from Σ_s |c_s|², each given the observed values of its row of evidence."""
+    x = evidence.x.double()
+    widest = max(layer.weights().shape[2] for layer in circuit.all_layers())
+    for rows, route in blocks(circuit, evidence, square_leaf, more_per_row=8 * widest**2):
+        x = x.index_copy(0, rows, _draw_block(circuit, evidence.rows(rows), route, generator))
+    return x
+
+
+def _draw_block(
+    circuit: Circuit, evidence: Evidence, route: Route, generator: torch.Generator | None
+) -> Tensor:
+    drawn = evidence.x.double().clone()
+
+    def draw(region: int, environment: Tensor) -> Tensor:
+        layer, place = circuit.input_of(region)
+        scope = list(layer.scopes[place.start])
+        p = layer.tensors(place, torch.float64)
+        columns, seen = drawn[:, scope], evidence.observed[:, scope]  # (n, s)
+        real = environment.real if environment.is_complex() else environment
+        fresh = layer.family.sample_square(p, real, columns, _pattern(seen), generator)
+        drawn[:, scope] = torch.where(seen, columns, fresh)
+        return settle(layer.family.values(p, drawn[None][..., scope])).mantissa[0]
+
+    descend(inside(circuit, evidence, route), draw)
+    return drawn
+
+
+@torch.no_grad()
+def sample_plain(
+    circuit: Circuit, evidence: Evidence, generator: torch.Generator | None
+) -> Tensor:
+    """Rows (n, d) from a monotonic circuit: latent units from the root down, then values."""
+    x = evidence.x.double()
+    widest = max(layer.weights().shape[2] for layer in circuit.all_layers())
+    more = 4 * widest * circuit.num_variables
+    for rows, route in blocks(circuit, evidence, plain_leaf, more_per_row=more):
+        part = evidence.rows(rows)
+        leaves = [plain_leaf(circuit.input_layer(e.layer), e, part) for e in route.entries]
+        units = _draw_units(circuit, route, leaves, len(rows), generator)
+        x = x.index_copy(0, rows, _draw_values(circuit, part, route, units, generator))
+    return x
+
+
+def _draw_units(
+    circuit: Circuit,
+    route: Route,
+    leaves: list[Unscaled],
+    num_rows: int,
+    generator: torch.Generator | None,
+) -> list[Tensor]:
+    """Which unit of each input region a row comes from: (f, n) for each input tensor."""
+    messages: list[Unscaled | Scaled] = list(leaves)
+    messages.extend(circuit.messages(route, leaves, circuit.scaled))
+    chosen = [
+        torch.zeros(settle(m).mantissa.shape[0], num_rows, dtype=torch.long) for m in messages
+    ]
+    root = settle(messages[-1]).mantissa.double().expand(-1, num_rows, -1)
+    chosen[-1] = _choose(root, generator)
+    for number, visit in reversed(list(enumerate(route.visits, len(leaves)))):
+        layer = circuit.layer(visit.layer)
+        children = [
+            settle(messages[source]).take(places)
+            for source, places in zip(visit.sources, visit.places, strict=True)
+        ]
+        weight = layer.weight(visit.folds).double()  # (f, o, i)
+        regions = torch.arange(len(weight))[:, None]
+        shares = weight[regions, chosen[number]]  # (f, n, i)
+        unit = _choose(shares * layer.product(children).mantissa.double(), generator)
+        widths = [child.mantissa.shape[-1] for child in children]
+        parts = layer.units_of_children(unit, widths)
+        for source, places, part in zip(visit.sources, visit.places, parts, strict=True):
+            chosen[source][places] = part
+    return chosen[: len(leaves)]
+
+
+def _draw_values(
+    circuit: Circuit,
+    evidence: Evidence,
+    route: Route,
+    units: list[Tensor],
+    generator: torch.Generator | None,
+) -> Tensor:
+    drawn = evidence.x.double().clone()
+    for entry, unit in zip(route.entries, units, strict=True):
+        layer: InputLayer = circuit.input_layer(entry.layer)
+        variables = layer.variables[entry.folds]  # (f, s)
+        columns = drawn[:, variables].movedim(0, 1)  # (f, n, s)
+        seen = evidence.observed[:, variables].movedim(0, 1)
+        p = layer.tensors(entry.folds, torch.float64)
+        pattern = _pattern(seen[0])
+        fresh = layer.family.sample_units(p, unit, columns, pattern, generator)
+        drawn[:, variables] = torch.where(seen, columns, fresh).movedim(0, 1)
+    return drawn
+
+
+def _choose(masses: Tensor, generator: torch.Generator | None) -> Tensor:
+    """An index (f, n) with probability proportional to its mass (f, n, i)."""
+    flat = masses.flatten(0, 1)
+    return choose_cell(flat, uniforms(len(flat), generator))[0].reshape(masses.shape[:2])
+
+
+def _pattern(seen: Tensor) -> list[bool]:
+    """Which variables (n, s) of a region are observed; one variable is drawn in any case."""
+    return seen[0].tolist() if seen.shape[1] > 1 else [False]
