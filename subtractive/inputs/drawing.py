@@ -64,26 +64,32 @@ def draw_state_of_unit(table: Tensor, units: Tensor, generator: torch.Generator 
 
 
 def draw_piecewise(
-    edges: Tensor, density: Callable[[Tensor], Tensor], *, num_nodes: int, uniform: Tensor
+    edges: Tensor,
+    density: Callable[[Tensor, Tensor], Tensor],
+    *,
+    num_nodes: int,
+    uniform: Tensor,
 ) -> Tensor:
     """A value (n,) from densities that are polynomial between the edges (c + 1,).
 
-    ``density`` maps points (n, q), or (1, q) for all rows, to densities (n, q); Gauss-Legendre
-    rules of ``num_nodes`` nodes must integrate it exactly between two edges.
+    ``density(points, rows)`` maps points (r, q), or (1, q) for all rows, to the densities (r, q)
+    of some rows; Gauss-Legendre rules of ``num_nodes`` nodes must integrate it exactly between
+    two edges.
     """
     at, weights = np.polynomial.legendre.leggauss(num_nodes)
     node = torch.from_numpy((at + 1) / 2)  # (q,), in the unit interval
     weight = torch.from_numpy(weights / 2)
     width = edges.diff()
     points = edges[:-1, None] + width[:, None] * node  # (c, q)
-    masses = density(points.reshape(1, -1)).unflatten(-1, points.shape) @ weight * width
+    every = torch.arange(len(uniform))
+    masses = density(points.reshape(1, -1), every).unflatten(-1, points.shape) @ weight * width
     cell, target = choose_cell(masses, uniform)
     lower, upper = edges[cell], edges[cell + 1]
 
-    def cumulative(t: Tensor) -> tuple[Tensor, Tensor]:
-        length = t - lower
-        inner = lower[:, None] + length[:, None] * node  # (n, q)
-        heights = density(torch.cat([inner, t[:, None]], 1))
+    def cumulative(t: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        length = t - lower[rows]
+        inner = lower[rows, None] + length[:, None] * node  # (r, q)
+        heights = density(torch.cat([inner, t[:, None]], 1), rows)
         return heights[:, :-1] @ weight * length, heights[:, -1]
 
     return invert(cumulative, target, lower, upper)

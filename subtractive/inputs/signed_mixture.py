@@ -62,10 +62,10 @@ def draw_signed_mixture(weights: Tensor, mean: Tensor, scale: Tensor, uniform: T
             lower, upper = edges[cell], edges[cell + 1]
             target = heights.gather(-1, cell[:, None])[:, 0] + inside
 
-        def cumulative(t: Tensor) -> tuple[Tensor, Tensor]:
-            z = (t[:, None] - m) / scale
-            height = (w * torch.special.ndtr(z)).sum(-1)
-            density = (w / scale * (-0.5 * z.square()).exp()).sum(-1)
+        def cumulative(t: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+            z = (t[:, None] - (m if len(m) == 1 else m[rows])) / scale
+            height = (w[rows] * torch.special.ndtr(z)).sum(-1)
+            density = (w[rows] / scale * (-0.5 * z.square()).exp()).sum(-1)
             return height, density / math.sqrt(2 * math.pi)
 
         return invert(cumulative, target, lower, upper)

@@ -287,9 +287,11 @@ class Spline(UnivariateFamily):
         coefficients, knots = self._coefficients(p), p["knots"]
 
         def draw(rows: slice) -> Tensor:
-            def density(points: Tensor) -> Tensor:
+            forms = environment[rows]
+
+            def density(points: Tensor, some: Tensor) -> Tensor:
                 values = spline_values(coefficients, knots, points.reshape(1, -1))
-                return quadratic(values[0].unflatten(0, points.shape), environment[rows])
+                return quadratic(values[0].unflatten(0, points.shape), forms[some])
 
             return draw_piecewise(
                 self._edges(p), density, num_nodes=self.order + 1, uniform=uniform[rows]
@@ -311,13 +313,15 @@ class Spline(UnivariateFamily):
         for region, unit in enumerate(units):
             one = {name: tensor[region : region + 1] for name, tensor in p.items()}
 
-            def density(points: Tensor, unit: Tensor = unit, one: Tensors = one) -> Tensor:
+            def density(
+                points: Tensor, some: Tensor, unit: Tensor = unit, one: Tensors = one
+            ) -> Tensor:
                 values = spline_values(
                     self._coefficients(one), one["knots"], points.reshape(1, -1)
                 )
                 values = values[0].unflatten(0, points.shape)  # (n or 1, q, i)
-                chosen = unit[:, None, None].expand(-1, points.shape[1], 1)
-                return torch.gather(values.expand(len(unit), -1, -1), -1, chosen)[..., 0]
+                chosen = unit[some, None, None].expand(-1, points.shape[1], 1)
+                return torch.gather(values.expand(len(some), -1, -1), -1, chosen)[..., 0]
 
             columns.append(
                 draw_piecewise(

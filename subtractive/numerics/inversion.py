@@ -12,32 +12,39 @@ _MAX_STEPS = 80
 
 
 def invert(
-    function: Callable[[Tensor], tuple[Tensor, Tensor]],
+    function: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
     target: Tensor,
     lower: Tensor,
     upper: Tensor,
 ) -> Tensor:
-    """Where an increasing function, given with its slope, reaches its target; all (n,).
+    """Where increasing functions, given with their slopes, reach their targets; all (n,).
 
-    Newton steps that stay inside the shrinking bracket, bisection otherwise.
+    ``function(points, rows)`` evaluates the functions of some rows. Newton steps that stay inside
+    the shrinking bracket, bisection otherwise; rows that have arrived are left alone.
 
     >>> one = torch.ones(1, dtype=torch.float64)
-    >>> invert(lambda t: (t**3, 3 * t**2), 8 * one, 0 * one, 10 * one)
+    >>> invert(lambda t, rows: (t**3, 3 * t**2), 8 * one, 0 * one, 10 * one)
     tensor([2.], dtype=torch.float64)
     """
     point = 0.5 * (lower + upper)
     width = upper - lower
+    rows = torch.arange(len(target), device=target.device)
     for _ in range(_MAX_STEPS):
-        value, slope = function(point)
-        below = value < target
-        lower = torch.where(below, point, lower)
-        upper = torch.where(below, upper, point)
-        newton = point - (value - target) / slope
-        inside = (newton > lower) & (newton < upper)
-        following = torch.where(inside, newton, 0.5 * (lower + upper))
-        close = (following - point).abs() <= 1e-15 * (following.abs() + width)
-        point = following
-        if bool(close.all()):
+        here, low, high = point[rows], lower[rows], upper[rows]
+        value, slope = function(here, rows)
+        below = value < target[rows]
+        low, high = torch.where(below, here, low), torch.where(below, high, here)
+        newton = here - (value - target[rows]) / slope
+        inside = (newton > low) & (newton < high)
+        following = torch.where(inside, newton, 0.5 * (low + high))
+        step = (following - here).abs()
+        # Newton's next step is about the square of this one; bisection has no next digit.
+        arrived = step <= torch.where(inside, 1e-10, 1e-15) * width[rows]
+        arrived |= step <= 4e-16 * following.abs()
+        point = point.index_copy(0, rows, following)
+        lower, upper = lower.index_copy(0, rows, low), upper.index_copy(0, rows, high)
+        rows = rows[~arrived]
+        if len(rows) == 0:
             break
     return point
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.layers import KroneckerLayer
 from subtractive.circuits.route import Visit
 from subtractive.inputs.base import EVERYWHERE
-from subtractive.numerics.scaled import Scaled, Unscaled
+from subtractive.numerics.scaled import Scaled, Unscaled, safe_log, settle
+from subtractive.numerics.signed_log import (
+    SignedLog,
+    kronecker_signed,
+    mix_signed,
+    multiply_signed,
+)
 
 
 def inner(first: Circuit, second: Circuit) -> Tensor:
@@ -27,31 +34,56 @@ def inner(first: Circuit, second: Circuit) -> Tensor:
 def log_inner(first: Circuit, second: Circuit) -> tuple[Tensor, Tensor]:
     """log|∫ c₁ c₂*| and its sign (or phase), (s, t) each, for circuits of many variables."""
     root = _cross_root(first, second)
-    log_abs = root.mantissa.abs().log() + root.log_scale[..., None, None]
+    log_abs = safe_log(root.mantissa) + root.log_scale[..., None, None]
     return log_abs[0, 0], root.mantissa.sgn()[0, 0]
 
 
 def _cross_root(first: Circuit, second: Circuit) -> Scaled:
-    if first.graph != second.graph:
-        raise ValueError(
-            "the inner product needs two circuits on the same region graph: build both from one "
-            "graph object."
-        )
-    if first.schedule != second.schedule or any(
-        one.family.fold_key != other.family.fold_key
-        for one, other in zip(first.input_layers(), second.input_layers(), strict=True)
-    ):
-        raise ValueError(
-            "the inner product needs two circuits with the same input family for each variable "
-            "and the same kind of product layer."
-        )
+    _check_comparable(first, second)
 
-    def rule(visit: Visit, children: Sequence[Unscaled | Scaled]) -> Scaled:
+    def scaled(visit: Visit, children: Sequence[Unscaled | Scaled]) -> Scaled:
         layer, other = first.layer(visit.layer), second.layer(visit.layer)
         return layer.cross(other, children, visit.folds)
+
+    def signed(visit: Visit, children: Sequence[Unscaled | SignedLog]) -> SignedLog:
+        layer, other = first.layer(visit.layer), second.layer(visit.layer)
+        join = kronecker_signed if isinstance(layer, KroneckerLayer) else multiply_signed
+        gram = join(children).map(lambda t: t[:, 0])  # (f, i, j)
+        right = mix_signed(other.weight(visit.folds).conj(), gram)  # (f, i, p)
+        left = mix_signed(layer.weight(visit.folds), right.map(lambda t: t.mT))  # (f, p, o)
+        return left.map(lambda t: t.mT[:, None])
 
     leaves = [
         one.cross_gram(other, EVERYWHERE)
         for one, other in zip(first.input_layers(), second.input_layers(), strict=True)
     ]
-    return first.climb(first.straight, leaves, rule)
+    root = first.climb(first.straight, leaves, scaled)
+    if not root.log_scale.isnan().any():
+        return root
+    # Circuits that are orthogonal, or nearly so, leave nothing of the scale.
+    return settle(Unscaled(*first.climb(first.straight, leaves, signed)))
+
+
+def _check_comparable(first: Circuit, second: Circuit) -> None:
+    for circuit in (first, second):
+        if not isinstance(circuit, Circuit):
+            raise ValueError(
+                f"the inner product takes two circuits, got {type(circuit).__name__}. Of a "
+                "density take density.circuit."
+            )
+    if first.graph != second.graph:
+        raise ValueError(
+            "the inner product needs two circuits on the same region graph: build both from one "
+            "graph object."
+        )
+    if first.schedule != second.schedule or _kinds(first) != _kinds(second):
+        raise ValueError(
+            "the inner product needs two circuits with the same input family for each variable "
+            "and the same kind of product layer; both or neither with as many input units as "
+            "units."
+        )
+
+
+def _kinds(circuit: Circuit) -> list[Hashable]:
+    inputs = [layer.family.fold_key for layer in circuit.input_layers()]
+    return [*inputs, *map(type, circuit.layers)]

@@ -78,9 +78,7 @@ def test_weights_come_as_any_numbers_and_are_normalised_in_double_precision(weig
     p = sub.Mixture(members, weights=weights)
     x = points("gaussian", 4, 2)
     low, high = (member.log_prob(x).exp() for member in members)
-    torch.testing.assert_close(
-        p.log_prob(x), (0.25 * low + 0.75 * high).log(), rtol=0, atol=1e-13
-    )
+    torch.testing.assert_close(p.log_prob(x), (0.25 * low + 0.75 * high).log(), rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("family", ["binomial", "gaussian"])
@@ -93,12 +91,8 @@ def test_conditionals_weigh_the_members_by_the_evidence(family):
     torch.testing.assert_close(total, 1.0, rtol=0, atol=1e-8)
     given = torch.tensor([False, True, False])
     expected = p.log_prob(x) - p.log_marginal(x, given)
-    torch.testing.assert_close(
-        conditioned.log_prob(x[:, [0, 2]]), expected, rtol=0, atol=1e-10
-    )
-    torch.testing.assert_close(
-        p.log_conditional(x, ~given, given), expected, rtol=0, atol=1e-10
-    )
+    torch.testing.assert_close(conditioned.log_prob(x[:, [0, 2]]), expected, rtol=0, atol=1e-10)
+    torch.testing.assert_close(p.log_conditional(x, ~given, given), expected, rtol=0, atol=1e-10)
 
 
 def test_one_mask_per_row_equals_one_row_at_a_time():
@@ -122,7 +116,8 @@ def test_gradients_reach_every_member_and_the_weights():
 
 def test_gradients_are_exact():
     members = [
-        sub.SquaredCircuit(build(graph, "gaussian", d=2, num_units=2)) for graph in ("flat", "linear")
+        sub.SquaredCircuit(build(graph, "gaussian", d=2, num_units=2))
+        for graph in ("flat", "linear")
     ]
     p = sub.Mixture(members, weights=[0.2, 0.8]).double()
     x = points("gaussian", 3, 2).requires_grad_()

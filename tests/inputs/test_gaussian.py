@@ -201,6 +201,14 @@ def test_an_empty_window_is_exactly_zero_with_a_zero_gradient(lower, upper, powe
         assert value.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("power", [0, 1, 2])
+def test_an_empty_window_at_infinity_is_zero_in_any_precision(dtype, power):
+    p = {name: value.to(dtype) for name, value in random_tensors().items()}
+    bound = tensor([[INF], [-INF]])
+    assert (settle(FAMILY.gram(p, p, Window(bound, bound, power))).log_scale == -INF).all()
+
+
 @pytest.mark.parametrize("side", ["lower", "upper"])
 def test_nothing_lies_beyond_infinity(side):
     bound = tensor([[INF if side == "lower" else -INF]])
