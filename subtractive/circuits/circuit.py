@@ -140,10 +140,10 @@ class Circuit(nn.Module):
     def families(self) -> tuple[InputFamily, ...]:
         """The input family of each variable."""
         family = {
-            v: layer.family
+            variable: family
             for layer in self.input_layers()
-            for scope in layer.scopes
-            for v in scope
+            for scope, family in zip(layer.scopes, layer.families, strict=True)
+            for variable in scope
         }
         return tuple(family[variable] for variable in range(self.num_variables))
 
@@ -211,13 +211,20 @@ class Circuit(nn.Module):
         return (root.mantissa * root.log_scale.exp()[..., None])[0]
 
     def log_abs(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """log|c(x)| and the sign (or phase) of c(x), both (n, s)."""
-        root = self.root(self.straight, self.values(x))
-        magnitude = root.mantissa.abs().double().log() + root.log_scale[..., None]
-        return magnitude[0], root.mantissa.sgn()[0]
+        """log|c(x)| and the sign (or phase) of c(x), both (n, s), by the signed log-sum-exp.
+
+        -inf says that c(x) is exactly zero, however much the outputs of a row differ.
+        """
+        sign, log_abs = self.climb(self.straight, self.values(x), self.signed_log)
+        return log_abs[0], sign[0]
 
     def values(self, x: Tensor) -> list[Unscaled]:
         """The messages of all inputs at x (n, d): the leaves of c(x)."""
+        if x.dim() != 2 or x.shape[1] != self.num_variables:
+            raise ValueError(
+                f"x must have shape (rows, {self.num_variables}), one column per variable, got "
+                f"{tuple(x.shape)}."
+            )
         x = x.to(self.dtype)
         return [layer.values(x, slice(None)) for layer in self.input_layers()]
 

@@ -44,7 +44,8 @@ def is_deterministic(circuit: Circuit) -> bool:
 
 def _numbers(layer: Layer, children: Sequence[Unscaled | Scaled], visit: Visit) -> Tensor:
     message = layer.scaled(children, visit.folds)
-    scale = message.log_scale.exp()
+    # Counts do not underflow: a scale of NaN says that there is nothing to count.
+    scale = message.log_scale.exp().nan_to_num(0.0)
     return (message.mantissa * scale.reshape(scale.shape + (1,) * (message.mantissa.dim() - 2)))[
         :, 0
     ]

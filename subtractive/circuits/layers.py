@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from subtractive.circuits.environment import Environment, below_hadamard, below_kronecker
 from subtractive.circuits.weights import Weights
-from subtractive.numerics.scaled import Index, Scaled, Unscaled, multiply, rescale, settle
+from subtractive.numerics.scaled import Index, Scaled, Unscaled, joined, multiply, rescale, settle
 from subtractive.numerics.signed_log import (
     SignedLog,
     kronecker_signed,
@@ -56,7 +56,9 @@ def mix_kronecker_gram(weight: Tensor, grams: Sequence[Tensor], other: Tensor) -
     (f, n, o, p).
     """
     rows = max(gram.shape[1] for gram in grams)
-    dtype = torch.promote_types(weight.dtype, grams[0].dtype)
+    dtype = weight.dtype
+    for gram in grams:
+        dtype = torch.promote_types(dtype, gram.dtype)
     regions, outputs = weight.shape[:2]
     # (f, n, o, i·j·...); each turn contracts the foremost input axis and appends its image.
     image = weight[:, None].to(dtype).expand(regions, rows, -1, -1)
@@ -126,6 +128,11 @@ class SumLayer(Layer):
 
     @staticmethod
     def num_inputs(widths: Sequence[int]) -> int:
+        if len(widths) > 1:
+            raise ValueError(
+                f"a sum has one child and cannot multiply {len(widths)} of them. Use "
+                "product=HadamardLayer or product=KroneckerLayer."
+            )
         return widths[0]
 
     @staticmethod
@@ -208,7 +215,7 @@ class KroneckerLayer(Layer):
 
     def product(self, children: Sequence[Unscaled | Scaled]) -> Scaled:
         factors = [settle(child) for child in children]
-        return Scaled(kronecker([f.mantissa for f in factors]), _total_scale(factors))
+        return joined(kronecker([factor.mantissa for factor in factors]), factors)
 
     def units_of_children(self, units: Tensor, widths: Sequence[int]) -> list[Tensor]:
         return list(torch.unravel_index(units, tuple(widths)))
@@ -234,8 +241,8 @@ class KroneckerLayer(Layer):
 def _summed(product: Scaled, left: Tensor, right: Tensor) -> Scaled:
     if product.is_gram:
         mantissa = mix_gram(left, product.mantissa, right)
-        return rescale(mantissa, product.log_scale, _unit(left) * _unit(right))
-    return rescale(mix(left, product.mantissa), product.log_scale, _unit(left))
+        return rescale(joined(mantissa, [product]), _unit(left) * _unit(right))
+    return rescale(joined(mix(left, product.mantissa), [product]), _unit(left))
 
 
 def _summed_kronecker(
@@ -243,15 +250,8 @@ def _summed_kronecker(
 ) -> Scaled:
     factors = [settle(child if child.is_gram else child.outer()) for child in children]
     mantissa = mix_kronecker_gram(left, [factor.mantissa for factor in factors], right)
-    return rescale(mantissa, _total_scale(factors), _unit(left) * _unit(right))
+    return rescale(joined(mantissa, factors), _unit(left) * _unit(right))
 
 
 def _unit(weight: Tensor) -> Tensor:
-    return weight.detach().abs().amax((1, 2))[:, None]  # (f, 1)
-
-
-def _total_scale(factors: Sequence[Scaled]) -> Tensor:
-    total = factors[0].log_scale
-    for factor in factors[1:]:
-        total = total + factor.log_scale
-    return total
+    return weight.detach().abs().amax((1, 2)).double()[:, None]  # (f, 1)

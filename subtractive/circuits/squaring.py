@@ -77,7 +77,7 @@ def _product_inputs(layer: InputLayer, pairs: tuple[tuple[int, int], ...]) -> In
         [Products(layer.family, pairs)] * len(layer.scopes),
         layer.scopes,
         num_units=len(pairs),
-        generator=None,
+        generator=torch.Generator(),  # what it draws is replaced at once
     )
     squared.to(next(iter(layer.tensors(slice(None)).values())).dtype)
     squared.load_state_dict(layer.state_dict())

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from subtractive.numerics.scaled import Unscaled
+from subtractive.numerics.scaled import Unscaled, largest_exponent, relative_values
 
 Tensors = Mapping[str, Tensor]
 
@@ -45,6 +45,38 @@ def state_weights(window: Window, num_states: int, like: Tensor) -> Tensor:
     if window.upper is not None:
         weights = weights * (states <= window.upper[..., None])
     return weights if window.states is None else weights * window.states
+
+
+def tilted(moments: Sequence[Unscaled], tilt: Tensor) -> Unscaled:
+    """``M_0 + θ M_1 + θ² M_2 / 2`` of the moments of one region of one variable, θ being (1,)."""
+    zeroth, first, second = (relative_values(moment, moments[0]) for moment in moments)
+    return Unscaled(
+        zeroth + tilt * first + 0.5 * tilt.square() * second, largest_exponent(moments[0])
+    )
+
+
+class Question(ABC):
+    """q functions of one variable, to be integrated against its density.
+
+    They are powers, points or half-lines, see :mod:`subtractive.inputs.asking`.
+    """
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """The number q of functions."""
+
+    @abstractmethod
+    def of_products(self, family: InputFamily, p: Tensors) -> Unscaled:
+        """Their integrals against f_i f_j, (f, q, i, j)."""
+
+    @abstractmethod
+    def of_functions(self, family: InputFamily, p: Tensors) -> Unscaled:
+        """Their integrals against f_i, (f, q, i)."""
+
+    @abstractmethod
+    def of_gaussians(self, weights: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+        """Their integrals against Σ_k w_k N(m_k, s_k), (n, q), with weights (n, k)."""
 
 
 class InputFamily(ABC):
@@ -137,6 +169,50 @@ class InputFamily(ABC):
         """Values (f, n, s) from f_k / ∫ f_k for units k (f, n), given what is observed in x."""
 
     @abstractmethod
+    def answer_square(
+        self,
+        p: Tensors,
+        environment: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        questions: Sequence[Question | None],
+    ) -> list[Tensor | None]:
+        """Expectations (n, q) for each variable of one region under Σ_ij E_ij f_i f_j.
+
+        Arguments are as for :meth:`sample_square`; observed variables are not answered.
+        """
+
+    @abstractmethod
+    def answer_units(
+        self,
+        p: Tensors,
+        shares: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        questions: Sequence[Question | None],
+    ) -> list[Tensor | None]:
+        """Expectations (n, q) for each variable of one region under Σ_i r_i f_i / ∫ f_i.
+
+        The shares r (n, i) sum to one.
+        """
+
+    @abstractmethod
+    def tilted_gram(
+        self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
+    ) -> Unscaled:
+        """∫ (1 + t + t²/2) f_i f_j with t = Σ_k θ_k x_k over what is not observed, (1, 1, i, j).
+
+        To second order in the tilt θ (s,) of one region this is ∫ exp(t) f_i f_j, whose logarithm
+        generates means and covariances. Evidence x is (1, s).
+        """
+
+    @abstractmethod
+    def tilted_integral(
+        self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
+    ) -> Unscaled:
+        """∫ (1 + t + t²/2) f_i in the same way, (1, 1, i)."""
+
+    @abstractmethod
     def overlap(self, p: Tensors) -> Tensor:
         """Whether the supports of f_i and f_j may meet, (f, i, j) bool: for determinism."""
 
@@ -158,3 +234,42 @@ class UnivariateFamily(InputFamily):
         self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
     ) -> Unscaled:
         raise AssertionError("a region of one variable is observed or not")
+
+    def answer_square(
+        self,
+        p: Tensors,
+        environment: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        questions: Sequence[Question | None],
+    ) -> list[Tensor | None]:
+        if questions[0] is None:
+            return [None]
+        gram = self.gram(p, p, EVERYWHERE)
+        numbers = relative_values(questions[0].of_products(self, p), gram)[0]  # (q, i, j)
+        total = (environment * relative_values(gram, gram)[0]).sum((-2, -1))  # (n,)
+        return [environment.flatten(1) @ numbers.flatten(1).mT / total[:, None]]
+
+    def answer_units(
+        self,
+        p: Tensors,
+        shares: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        questions: Sequence[Question | None],
+    ) -> list[Tensor | None]:
+        if questions[0] is None:
+            return [None]
+        mass = self.integral(p, EVERYWHERE)
+        numbers = relative_values(questions[0].of_functions(self, p), mass)[0]  # (q, i)
+        return [shares @ (numbers / relative_values(mass, mass)[0]).mT]
+
+    def tilted_gram(
+        self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
+    ) -> Unscaled:
+        return tilted([self.gram(p, p, Window(power=power)) for power in range(3)], tilt)
+
+    def tilted_integral(
+        self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
+    ) -> Unscaled:
+        return tilted([self.integral(p, Window(power=power)) for power in range(3)], tilt)

@@ -32,6 +32,7 @@ class InputLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.family = families[0]
+        self.families = tuple(families)
         self.scopes = tuple(tuple(scope) for scope in scopes)
         self.num_units = num_units
         self.register_buffer("variables", torch.tensor(self.scopes), persistent=False)  # (f, s)

@@ -15,9 +15,13 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from subtractive.inputs.base import InputFamily, Tensors, Window
+from subtractive.inputs.base import InputFamily, Question, Tensors, Window
 from subtractive.inputs.gaussian import HALF_LOG_TWO_PI, Gaussian, check_finite
-from subtractive.inputs.normal_products import draw_normal_products, normal_products
+from subtractive.inputs.normal_products import (
+    NormalProducts,
+    draw_normal_products,
+    normal_products,
+)
 from subtractive.numerics.scaled import Unscaled
 
 # Entries of the matrices that are decomposed at a time: small enough for a processor's cache.
@@ -282,11 +286,7 @@ class MultivariateGaussian(InputFamily):
         observed: Sequence[bool],
         generator: torch.Generator | None,
     ) -> Tensor:
-        partial = observe(p, x[None], observed)
-        log_weight = self.partial_gram(p, p, x[None], observed).exponent
-        assert log_weight is not None
-        mean, factor = partial.conditional  # (1, i, u, n), (1, i, u, u)
-        products = normal_products(environment, log_weight[0], mean[0].movedim(-1, 0), factor[0])
+        products = self._products(p, environment, x, observed)
         rest = [k for k, is_seen in enumerate(observed) if not is_seen]
         uniform = torch.rand(len(x), len(rest), generator=generator, dtype=torch.float64)
         return x.index_copy(1, torch.tensor(rest), draw_normal_products(products, uniform))
@@ -309,10 +309,91 @@ class MultivariateGaussian(InputFamily):
         drawn = means[region, row, units] + (factor[region, units] @ noise[..., None])[..., 0]
         return x.index_copy(2, rest, drawn)
 
+    def answer_square(
+        self,
+        p: Tensors,
+        environment: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        questions: Sequence[Question | None],
+    ) -> list[Tensor | None]:
+        products = self._products(p, environment, x, observed)
+        weights = products.weights / products.weights.sum(-1, keepdim=True)
+        scales = products.covariance.diagonal(dim1=-2, dim2=-1).sqrt()  # (P, u)
+        return _answer_each(observed, questions, weights, products.mean, scales)
+
+    def answer_units(
+        self,
+        p: Tensors,
+        shares: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        questions: Sequence[Question | None],
+    ) -> list[Tensor | None]:
+        mean, factor = observe(p, x[None], observed).conditional
+        scales = factor[0].square().sum(-1).sqrt()  # (i, u)
+        return _answer_each(observed, questions, shares, mean[0].movedim(-1, 0), scales)
+
+    def _products(
+        self, p: Tensors, environment: Tensor, x: Tensor, observed: Sequence[bool]
+    ) -> NormalProducts:
+        log_weight = self.partial_gram(p, p, x[None], observed).exponent
+        assert log_weight is not None
+        mean, factor = observe(p, x[None], observed).conditional  # (1, i, u, n), (1, i, u, u)
+        return normal_products(environment, log_weight[0], mean[0].movedim(-1, 0), factor[0])
+
+    def tilted_gram(
+        self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
+    ) -> Unscaled:
+        log_gram = self.partial_gram(p, p, x[None], observed).exponent  # (1, 1, i, j)
+        assert log_gram is not None
+        units = p["mean"].shape[1]
+        every = torch.ones(1, units, units, dtype=x.dtype)
+        products = self._products(p, every, x, observed)
+        factor = _tilt_factor(observed, tilt, products.mean[0], products.covariance)  # (P,)
+        i, j = torch.triu_indices(units, units)
+        mantissa = torch.zeros(units, units, dtype=x.dtype)
+        mantissa = mantissa.index_put((i, j), factor).index_put((j, i), factor)
+        return Unscaled(mantissa[None, None], log_gram)
+
+    def tilted_integral(
+        self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
+    ) -> Unscaled:
+        log_marginal, (mean, factor) = observe(p, x[None], observed)
+        covariance = factor[0] @ factor[0].mT
+        mantissa = _tilt_factor(observed, tilt, mean[0, :, :, 0], covariance)
+        return Unscaled(mantissa[None, None], log_marginal)
+
     def overlap(self, p: Tensors) -> Tensor:
         num_regions, num_units, _ = p["mean"].shape
         shape = (num_regions, num_units, num_units)
         return torch.ones(shape, dtype=torch.bool, device=p["mean"].device)
+
+
+def _answer_each(
+    observed: Sequence[bool],
+    questions: Sequence[Question | None],
+    weights: Tensor,
+    mean: Tensor,
+    scales: Tensor,
+) -> list[Tensor | None]:
+    """Answers for the variables not observed, from mixtures with means (n, k, u)."""
+    answers: list[Tensor | None] = [None] * len(observed)
+    rest = [k for k, is_seen in enumerate(observed) if not is_seen]
+    for at, variable in enumerate(rest):
+        question = questions[variable]
+        if question is not None:
+            answers[variable] = question.of_gaussians(weights, mean[..., at], scales[:, at])
+    return answers
+
+
+def _tilt_factor(
+    observed: Sequence[bool], tilt: Tensor, mean: Tensor, covariance: Tensor
+) -> Tensor:
+    """E[1 + t + t²/2], t = Σ_k θ_k x_k, of Gaussians with means (k, u) and covariances."""
+    free = tilt[[k for k, is_seen in enumerate(observed) if not is_seen]]
+    first = mean @ free
+    return 1 + first + 0.5 * (first.square() + (covariance @ free) @ free)
 
 
 def _univariate(p: Tensors) -> Tensors:

@@ -9,8 +9,13 @@ from typing import NoReturn, final
 import torch
 from torch import Tensor
 
-from subtractive.inputs.base import InputFamily, Tensors, Window
+from subtractive.inputs.base import InputFamily, Question, Tensors, Window
 from subtractive.numerics.scaled import Unscaled
+
+_FOR_STUDY = (
+    "a written-out square is for study: it can be evaluated and integrated, but neither squared "
+    "again nor asked. Ask the SquaredCircuit of the circuit itself."
+)
 
 
 @final
@@ -66,12 +71,12 @@ class Products(InputFamily):
         return self._entries(self.family.partial_gram(p, p, x, observed))
 
     def gram(self, p: Tensors, q: Tensors, window: Window) -> NoReturn:
-        raise ValueError("a squared circuit cannot be squared again: its inputs are products.")
+        raise ValueError(_FOR_STUDY)
 
     def partial_gram(
         self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
     ) -> NoReturn:
-        raise ValueError("a squared circuit cannot be squared again: its inputs are products.")
+        raise ValueError(_FOR_STUDY)
 
     def sample_square(
         self,
@@ -81,7 +86,7 @@ class Products(InputFamily):
         observed: Sequence[bool],
         generator: torch.Generator | None,
     ) -> Tensor:
-        raise ValueError("a squared circuit cannot be squared again: its inputs are products.")
+        raise ValueError(_FOR_STUDY)
 
     def sample_units(
         self,
@@ -91,7 +96,37 @@ class Products(InputFamily):
         observed: Sequence[bool],
         generator: torch.Generator | None,
     ) -> Tensor:
-        raise ValueError("a written-out square is for study: sample the SquaredCircuit instead.")
+        raise ValueError(_FOR_STUDY)
+
+    def answer_units(
+        self,
+        p: Tensors,
+        shares: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        questions: Sequence[Question | None],
+    ) -> NoReturn:
+        raise ValueError(_FOR_STUDY)
+
+    def answer_square(
+        self,
+        p: Tensors,
+        environment: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        questions: Sequence[Question | None],
+    ) -> NoReturn:
+        raise ValueError(_FOR_STUDY)
+
+    def tilted_integral(
+        self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
+    ) -> NoReturn:
+        raise ValueError(_FOR_STUDY)
+
+    def tilted_gram(
+        self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
+    ) -> NoReturn:
+        raise ValueError(_FOR_STUDY)
 
     def overlap(self, p: Tensors) -> Tensor:
         below = self.family.overlap(p)

@@ -78,10 +78,13 @@ class Scaled(NamedTuple):
 
     A scale of -inf says that the message is exactly zero; a scale of NaN that digits were lost to
     underflow, and that the row must be evaluated again by :mod:`subtractive.numerics.signed_log`.
+    What underflow took from small units may be missed further up, where larger ones vanish:
+    ``lost`` bounds it.
     """
 
     mantissa: Tensor  # (f, n, i) or (f, n, i, j)
     log_scale: Tensor  # (f, n), float64, constant for differentiation
+    lost: Tensor | float = 0.0  # (f, n), float64: how far a mantissa may be off by underflow
 
     @property
     def is_gram(self) -> bool:
@@ -89,12 +92,14 @@ class Scaled(NamedTuple):
 
     def take(self, index: Index) -> Scaled:
         """The messages of some regions."""
-        return Scaled(self.mantissa[index], self.log_scale[index])
+        lost = self.lost if isinstance(self.lost, float) else self.lost[index]
+        return Scaled(self.mantissa[index], self.log_scale[index], lost)
 
     def outer(self) -> Scaled:
         """The gram ``v vᴴ`` of a vector, in double precision."""
         wide = self.mantissa.to(double(self.mantissa.dtype))
-        return Scaled(wide[..., :, None] * wide[..., None, :].conj(), 2 * self.log_scale)
+        gram = wide[..., :, None] * wide[..., None, :].conj()  # (f, n, i, j)
+        return Scaled(gram, 2 * self.log_scale, 2 * self.lost)
 
 
 def double(dtype: torch.dtype) -> torch.dtype:
@@ -117,41 +122,63 @@ def settle(message: Unscaled | Scaled) -> Scaled:
         size = size + mantissa.detach().abs().log()
     peak = size.amax(units)  # (f, n)
     finite = torch.where(peak == -math.inf, 0.0, peak)
-    settled = (exponent - _spread(finite, exponent)).exp()
-    if mantissa is not None:
-        # An impossible unit's exponent is irrelevant, and may overflow.
-        settled = torch.where(mantissa == 0, 0.0, settled) * mantissa
+    shifted = exponent - _spread(finite, exponent)
+    if mantissa is None:
+        return Scaled(shifted.exp(), peak.double())
+    # Only where the mantissa is (nearly) zero does the exponent exceed the peak, by any amount.
+    limit = math.log(torch.finfo(shifted.dtype).max)
+    impossible, possible = shifted.clamp(max=0.5 * limit), shifted.clamp(max=0.999 * limit)
+    settled = torch.where(mantissa == 0, impossible, possible).exp() * mantissa
     return Scaled(settled, peak.double())
 
 
-def rescale(mantissa: Tensor, log_scale: Tensor, unit: Tensor | float = 1.0) -> Scaled:
+def rescale(message: Scaled, unit: Tensor | float = 1.0) -> Scaled:
     """Bring the largest mantissa of each region and row back to one.
 
     ``unit`` (f, 1) is the size of the result when nothing underflows. A result so much smaller
     that the entries behind it may have lost digits is marked by a scale of NaN.
     """
+    mantissa, log_scale, lost = message
     real = torch.finfo(mantissa.dtype)
-    peak = mantissa.detach().abs().amax(tuple(range(2, mantissa.dim())))  # (f, n)
-    trusted = (peak >= unit * (real.tiny / real.eps)) | (log_scale == -math.inf)
+    units = tuple(range(2, mantissa.dim()))
+    size = mantissa.detach().abs()
+    peak, least = size.amax(units), size.amin(units)  # (f, n)
+    # Small weights underflow by themselves: what they take is not proportional to them.
+    lost = (lost + real.tiny) * (unit + 1.0)
+    trusted = (peak >= lost / real.eps) | (log_scale == -math.inf)
     scaled = _divided(mantissa, peak)
-    return Scaled(scaled.mantissa, torch.where(trusted, log_scale + scaled.log_scale, math.nan))
+    return Scaled(
+        scaled.mantissa,
+        torch.where(trusted, log_scale + scaled.log_scale, math.nan),
+        # Where every unit is large enough to have all its digits, nothing was lost so far.
+        torch.where(least >= lost / real.eps, 0.0, lost / peak),
+    )
+
+
+def joined(mantissa: Tensor, factors: Sequence[Scaled]) -> Scaled:
+    """The message of a product: its mantissa, and the scales of its factors together."""
+    log_scale, lost = factors[0].log_scale, factors[0].lost
+    for factor in factors[1:]:
+        log_scale, lost = log_scale + factor.log_scale, lost + factor.lost
+    return Scaled(mantissa, log_scale, lost)
 
 
 def multiply(messages: Sequence[Unscaled | Scaled]) -> Scaled:
     """The element-wise product; vectors beside grams become grams."""
-    if any(message.is_gram for message in messages):
-        messages = [message if message.is_gram else message.outer() for message in messages]
-    inputs = [message for message in messages if isinstance(message, Unscaled)]
-    factors = [message for message in messages if isinstance(message, Scaled)]
-    if inputs:
-        factors.append(settle(_multiply_inputs(inputs)))
-    product = factors[0]
-    for factor in factors[1:]:
-        mantissa = product.mantissa * factor.mantissa
-        log_scale = product.log_scale + factor.log_scale
-        # The sum that follows rescales one product; a longer chain must not underflow on the way.
-        product = rescale(mantissa, log_scale) if len(factors) > 2 else Scaled(mantissa, log_scale)
-    return product
+    grams = [message for message in messages if message.is_gram]
+    vectors = [message for message in messages if not message.is_gram]
+    if grams and vectors:
+        # One outer product for all vectors: one for each would fill the memory.
+        exponent, factors = _split(vectors)
+        if exponent is not None:
+            grams.append(Unscaled(None, exponent).outer())
+        if factors:
+            grams.append(_product(factors).outer())
+        return multiply(grams)
+    exponent, factors = _split(messages)
+    if exponent is not None:
+        factors.append(settle(Unscaled(None, exponent)))
+    return _product(factors)
 
 
 def choose(mask: Tensor, yes: Unscaled, no: Unscaled) -> Unscaled:
@@ -169,6 +196,40 @@ def choose(mask: Tensor, yes: Unscaled, no: Unscaled) -> Unscaled:
         )
 
     return Unscaled(pick(yes.mantissa, no.mantissa, 1.0), pick(yes.exponent, no.exponent, 0.0))
+
+
+def side_by_side(messages: Sequence[Unscaled], axis: int = 0) -> Unscaled:
+    """Messages of several regions (axis 0) or several rows (axis 1) as one."""
+    if all(message.mantissa is None for message in messages):
+        mantissa = None
+    else:
+        mantissa = torch.cat(
+            [torch.ones_like(m.some) if m.mantissa is None else m.mantissa for m in messages], axis
+        )
+    if all(message.exponent is None for message in messages):
+        return Unscaled(mantissa, None)
+    exponents = [torch.zeros_like(m.some) if m.exponent is None else m.exponent for m in messages]
+    return Unscaled(mantissa, torch.cat(exponents, axis))
+
+
+def largest_exponent(message: Unscaled) -> Tensor | None:
+    """The largest exponent of each region, in the shape of the message."""
+    if message.exponent is None:
+        return None
+    peak = message.exponent.detach().flatten(1).amax(1)  # (f,)
+    finite = torch.where(peak == -math.inf, 0.0, peak)
+    return _spread(finite, message.exponent).expand_as(message.exponent)
+
+
+def relative_values(message: Unscaled, reference: Unscaled) -> Tensor:
+    """Plain numbers in units of the largest exponent of another message in each region."""
+    peak = largest_exponent(reference)
+    if peak is None:
+        return message.some if message.exponent is None else message.value()
+    largest = _spread(peak.flatten(1)[:, 0], message.some)
+    exponent = torch.zeros_like(largest) if message.exponent is None else message.exponent
+    size = torch.exp(exponent - largest)
+    return size if message.mantissa is None else message.mantissa * size
 
 
 def normalise_rows(x: Tensor) -> Tensor:
@@ -218,11 +279,28 @@ def _spread(per_row: Tensor, like: Tensor) -> Tensor:
     return per_row.reshape(per_row.shape + (1,) * (like.dim() - per_row.dim()))
 
 
-def _multiply_inputs(messages: Sequence[Unscaled]) -> Unscaled:
-    mantissa = exponent = None
+def _split(messages: Sequence[Unscaled | Scaled]) -> tuple[Tensor | None, list[Scaled]]:
+    """The sum of all exponents, if there are any, and the mantissas, which are to be multiplied.
+
+    Mantissas are scaled one by one: the product of those of many inputs underflows.
+    """
+    total, factors = None, []
     for message in messages:
-        if message.mantissa is not None:
-            mantissa = message.mantissa if mantissa is None else mantissa * message.mantissa
-        if message.exponent is not None:
-            exponent = message.exponent if exponent is None else exponent + message.exponent
-    return Unscaled(mantissa, exponent)
+        if isinstance(message, Scaled):
+            factors.append(message)
+            continue
+        mantissa, exponent = message
+        if mantissa is not None:
+            factors.append(settle(Unscaled(mantissa, None)))
+        if exponent is not None:
+            total = exponent if total is None else total + exponent
+    return total, factors
+
+
+def _product(factors: Sequence[Scaled]) -> Scaled:
+    product = factors[0]
+    for factor in factors[1:]:
+        product = joined(product.mantissa * factor.mantissa, [product, factor])
+        # The sum that follows rescales one product; a longer chain must not underflow on the way.
+        product = rescale(product) if len(factors) > 2 else product
+    return product

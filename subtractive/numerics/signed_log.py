@@ -111,7 +111,8 @@ def _mix(weight: Tensor, message: SignedLog) -> SignedLog:
     total = terms.to(dtype) @ weight.to(dtype).mT  # (f, n, o)
     mixed = SignedLog(total.sgn(), shift + safe_log(total))
     real = torch.finfo(torch.float64)
-    floor = weight.detach().abs().amax((1, 2))[:, None, None] * (real.tiny / real.eps)
+    unit = weight.detach().abs().amax((1, 2)).clamp(min=1.0)[:, None, None]
+    floor = unit * (real.tiny / real.eps)
     # One peak for all outputs loses outputs that see only small units; those get their own.
     doubtful = ((total.detach().abs() < floor) & (peak > -math.inf)).any(-1)
     return _mix_exactly(weight, message, mixed, doubtful) if doubtful.any() else mixed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -19,34 +19,56 @@ class Evidence:
     """Observed values, and the box over which unobserved variables are integrated.
 
     ``x`` and ``observed`` are (n, d), with a zero where nothing is observed; ``lower`` and
-    ``upper`` are (1, d) or (n, d), or ``None`` for the whole domain.
+    ``upper`` are (1, d) or (n, d), or ``None`` for the whole domain. ``states`` holds the states
+    (v,) of discrete variables that count, by variable.
     """
 
     x: Tensor
     observed: Tensor
     lower: Tensor | None = None
     upper: Tensor | None = None
+    states: Mapping[int, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.x)
 
     def rows(self, rows: Tensor) -> Evidence:
         """The evidence of some rows."""
-        return Evidence(
-            self.x[rows], self.observed[rows], _rows(self.lower, rows), _rows(self.upper, rows)
+        return replace(
+            self,
+            x=self.x[rows],
+            observed=self.observed[rows],
+            lower=_rows(self.lower, rows),
+            upper=_rows(self.upper, rows),
         )
+
+    def pattern(self, scope: Sequence[int]) -> list[bool]:
+        """Which variables of an input region are observed, in all rows alike.
+
+        A region of one variable is not asked to tell: its rows may differ.
+        """
+        return [False] if len(scope) == 1 else self.observed[0, list(scope)].tolist()
 
     def window(self, variables: Tensor) -> Window:
         """Where the variables (f, s) of regions are integrated."""
         lower, upper = _columns(self.lower, variables), _columns(self.upper, variables)
         if variables.shape[1] == 1:
-            return Window(lower, upper)
+            return Window(lower, upper, states=self._states(variables))
         if any(bound is not None and bool(bound.isfinite().any()) for bound in (lower, upper)):
             raise ValueError(
                 f"there is no closed form for a box on variables {variables.tolist()[0]}, which "
                 "share one multivariate input region. Give each variable a region of its own."
             )
         return Window()
+
+    def _states(self, variables: Tensor) -> Tensor | None:
+        """The states (f, 1, v) that count, where some variable (f, 1) has a choice of them."""
+        scope = variables[:, 0].tolist()
+        chosen = [self.states[v] for v in scope if v in self.states]
+        if not chosen:
+            return None
+        every = torch.ones_like(chosen[0])
+        return torch.stack([self.states.get(v, every) for v in scope])[:, None]
 
 
 def as_table(x: object, num_variables: int, device: torch.device) -> Tensor:

@@ -44,7 +44,7 @@ def _draw_block(
         p = layer.tensors(place, torch.float64)
         columns, seen = drawn[:, scope], evidence.observed[:, scope]  # (n, s)
         real = environment.real if environment.is_complex() else environment
-        fresh = layer.family.sample_square(p, real, columns, _pattern(seen), generator)
+        fresh = layer.family.sample_square(p, real, columns, evidence.pattern(scope), generator)
         drawn[:, scope] = torch.where(seen, columns, fresh)
         return settle(layer.family.values(p, drawn[None][..., scope])).mantissa[0]
 
@@ -114,7 +114,7 @@ def _draw_values(
         columns = drawn[:, variables].movedim(0, 1)  # (f, n, s)
         seen = evidence.observed[:, variables].movedim(0, 1)
         p = layer.tensors(entry.folds, torch.float64)
-        pattern = _pattern(seen[0])
+        pattern = evidence.pattern(variables[0].tolist())
         fresh = layer.family.sample_units(p, unit, columns, pattern, generator)
         drawn[:, variables] = torch.where(seen, columns, fresh).movedim(0, 1)
     return drawn
@@ -124,8 +124,3 @@ def _choose(masses: Tensor, generator: torch.Generator | None) -> Tensor:
     """An index (f, n) with probability proportional to its mass (f, n, i)."""
     flat = masses.flatten(0, 1)
     return choose_cell(flat, uniforms(len(flat), generator))[0].reshape(masses.shape[:2])
-
-
-def _pattern(seen: Tensor) -> list[bool]:
-    """Which variables (n, s) of a region are observed; one variable is drawn in any case."""
-    return seen[0].tolist() if seen.shape[1] > 1 else [False]

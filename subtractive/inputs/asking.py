@@ -1,0 +1,89 @@
+"""Questions about one variable: what a univariate marginal is to be integrated against.
+
+A question is a list of q functions of x: powers, points or half-lines. A family answers with the
+integrals of its functions, or of their products, against each of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from subtractive.inputs.base import InputFamily, Question, Tensors, Window
+from subtractive.numerics.scaled import Unscaled, side_by_side
+
+
+@final
+@dataclass(frozen=True)
+class Moments(Question):
+    """x and x²."""
+
+    @property
+    def count(self) -> int:
+        return 2
+
+    def of_products(self, family: InputFamily, p: Tensors) -> Unscaled:
+        return side_by_side([family.gram(p, p, Window(power=power)) for power in (1, 2)], axis=1)
+
+    def of_functions(self, family: InputFamily, p: Tensors) -> Unscaled:
+        return side_by_side([family.integral(p, Window(power=power)) for power in (1, 2)], axis=1)
+
+    def of_gaussians(self, weights: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+        first = (weights * mean).sum(-1)
+        second = (weights * (mean.square() + scale.square())).sum(-1)
+        return torch.stack([first, second], -1)
+
+
+@final
+@dataclass(frozen=True)
+class DensityAt(Question):
+    """The density, or the probability, at given points (q,)."""
+
+    points: Tensor
+
+    @property
+    def count(self) -> int:
+        return len(self.points)
+
+    def of_products(self, family: InputFamily, p: Tensors) -> Unscaled:
+        return self.of_functions(family, p).outer()
+
+    def of_functions(self, family: InputFamily, p: Tensors) -> Unscaled:
+        regions = len(next(iter(p.values())))
+        return family.values(p, self.points[None, :, None].expand(regions, -1, -1))
+
+    def of_gaussians(self, weights: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+        z = (self.points[:, None] - mean[:, None, :]) / scale  # (n or 1, q, k)
+        heights = (-0.5 * z.square()).exp() / (scale * math.sqrt(2 * math.pi))
+        return (heights @ weights[..., None])[..., 0]
+
+
+@final
+@dataclass(frozen=True)
+class CumulativeAt(Question):
+    """The probability of x <= t at given points t (q,)."""
+
+    points: Tensor
+
+    @property
+    def count(self) -> int:
+        return len(self.points)
+
+    def _window(self, p: Tensors) -> Window:
+        regions = len(next(iter(p.values())))
+        return Window(upper=self.points[None].expand(regions, -1))
+
+    def of_products(self, family: InputFamily, p: Tensors) -> Unscaled:
+        return family.gram(p, p, self._window(p))
+
+    def of_functions(self, family: InputFamily, p: Tensors) -> Unscaled:
+        return family.integral(p, self._window(p))
+
+    def of_gaussians(self, weights: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+        z = (self.points[:, None] - mean[:, None, :]) / scale
+        below: Tensor = torch.special.ndtr(z)
+        return (below @ weights[..., None])[..., 0]

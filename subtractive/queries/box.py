@@ -1,0 +1,70 @@
+"""Boxes: intervals of some variables, or sets of states of discrete ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+import torch
+
+from subtractive.inputs.base import InputFamily
+from subtractive.queries.evidence import Evidence, check_variables
+
+Side = tuple[float | None, float | None] | AbstractSet[int]
+
+
+def in_box(
+    evidence: Evidence, box: Mapping[int, Side], families: Sequence[InputFamily]
+) -> Evidence:
+    """Evidence whose unobserved variables are integrated over a box only.
+
+    ``(a, b)`` is the interval a <= x <= b, ``None`` an open end; a set holds states.
+    """
+    lower = torch.full((1, len(families)), -math.inf, dtype=torch.float64)
+    upper = torch.full((1, len(families)), math.inf, dtype=torch.float64)
+    states = {}
+    for variable in check_variables(list(box), len(families)):
+        if bool(evidence.observed[:, variable].any()):
+            raise ValueError(
+                f"variable {variable} is both in the box and given: remove it from one of them."
+            )
+        side, count = box[variable], families[variable].num_states
+        if isinstance(side, AbstractSet):
+            states[variable] = _state_mask(side, count, variable)
+            continue
+        low, high = _interval(side, variable)
+        # Windows are open on the left; the state a itself is inside.
+        lower[0, variable] = low if count is None else low - 1e-6
+        upper[0, variable] = high
+    return Evidence(evidence.x, evidence.observed, lower, upper, states)
+
+
+def _interval(side: object, variable: int) -> tuple[float, float]:
+    if not isinstance(side, tuple | list) or len(side) != 2:
+        raise ValueError(
+            f"the side of variable {variable} must be an interval (low, high) or a set of "
+            f"states, got {side!r}."
+        )
+    low = -math.inf if side[0] is None else float(side[0])
+    high = math.inf if side[1] is None else float(side[1])
+    if math.isnan(low) or math.isnan(high) or low > high:
+        raise ValueError(
+            f"the interval of variable {variable} must have low <= high, got {side!r}."
+        )
+    return low, high
+
+
+def _state_mask(side: AbstractSet[int], count: int | None, variable: int) -> torch.Tensor:
+    if count is None:
+        raise ValueError(
+            f"variable {variable} is continuous: give an interval (low, high), got {set(side)!r}."
+        )
+    mask = torch.zeros(count, dtype=torch.bool)
+    for state in side:
+        if isinstance(state, bool) or not isinstance(state, int) or not 0 <= state < count:
+            raise ValueError(
+                f"variable {variable} has states 0 to {count - 1}, got {state!r} in the box."
+            )
+        mask[state] = True
+    return mask

@@ -1,0 +1,79 @@
+"""Means and covariances as derivatives of a cumulant generating function.
+
+Tilting p by exp(Σ_d θ_d x_d) changes only the inputs. The logarithm of the tilted integral has the
+mean as its gradient and the covariance as its Hessian at θ = 0, and for these two exp(t) may be
+replaced by 1 + t + t²/2, which every family integrates exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.route import Entry
+from subtractive.inputs.layer import InputLayer
+from subtractive.numerics.scaled import Scaled, Unscaled, log_magnitude, log_sum, side_by_side
+from subtractive.queries.evidence import Evidence
+from subtractive.queries.marginal import OBSERVED, labels
+
+
+def log_tilted_square(circuit: Circuit, evidence: Evidence, tilt: Tensor) -> Tensor:
+    """log Σ_s ∫|c_s|² (1 + t + t²/2) over what is not observed in one row, a scalar."""
+    return _log_tilted(circuit, evidence, tilt, _square_region, log_magnitude)
+
+
+def log_tilted_plain(circuit: Circuit, evidence: Evidence, tilt: Tensor) -> Tensor:
+    """log Σ_s ∫c_s (1 + t + t²/2) over what is not observed in one row, a scalar."""
+    return _log_tilted(circuit, evidence, tilt, _plain_region, log_sum)
+
+
+def cumulants(log_tilted: Callable[[Tensor], Tensor], size: int) -> tuple[Tensor, Tensor]:
+    """The gradient (d,) and the Hessian (d, d) of a function of the tilt, at zero."""
+    with torch.enable_grad():
+        tilt = torch.zeros(size, dtype=torch.float64, requires_grad=True)
+        (mean,) = torch.autograd.grad(log_tilted(tilt), tilt, create_graph=True)
+        rows = [
+            torch.autograd.grad(entry, tilt, retain_graph=True, materialize_grads=True)[0]
+            for entry in mean
+        ]
+    covariance = torch.stack(rows).detach()
+    return mean.detach(), 0.5 * (covariance + covariance.mT)
+
+
+Region = Callable[[InputLayer, slice, Evidence, Tensor], Unscaled]
+
+
+def _square_region(layer: InputLayer, place: slice, evidence: Evidence, tilt: Tensor) -> Unscaled:
+    scope = list(layer.scopes[place.start])
+    x, seen = evidence.x[:, scope].double(), evidence.pattern(scope)
+    return layer.family.tilted_gram(layer.tensors(place, torch.float64), x, seen, tilt[scope])
+
+
+def _plain_region(layer: InputLayer, place: slice, evidence: Evidence, tilt: Tensor) -> Unscaled:
+    scope = list(layer.scopes[place.start])
+    x, seen = evidence.x[:, scope].double(), evidence.pattern(scope)
+    return layer.family.tilted_integral(layer.tensors(place, torch.float64), x, seen, tilt[scope])
+
+
+def _log_tilted(
+    circuit: Circuit,
+    evidence: Evidence,
+    tilt: Tensor,
+    region: Region,
+    finish: Callable[[Scaled], Tensor],
+) -> Tensor:
+    route = circuit.route(labels(circuit, evidence))
+
+    def leaf(entry: Entry) -> Unscaled:
+        layer = circuit.input_layer(entry.layer)
+        if entry.label == OBSERVED:
+            return layer.values(evidence.x, entry.folds)
+        places = torch.arange(len(layer.scopes))[entry.folds].tolist()
+        return side_by_side(
+            [region(layer, slice(place, place + 1), evidence, tilt) for place in places]
+        )
+
+    return finish(circuit.root(route, [leaf(entry) for entry in route.entries]))[0]

@@ -1,0 +1,54 @@
+"""Quantiles: where a cumulative distribution function reaches given levels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+# Bisection halves a bracket until nothing is left of a float64.
+_MAX_STEPS = 200
+
+
+def quantiles(
+    cumulative: Callable[[Tensor], Tensor], levels: Tensor, centre: float, spread: float
+) -> Tensor:
+    """The points (q,) at which a distribution function reaches its levels (q,) in (0, 1).
+
+    The search starts around ``centre`` and widens by ``spread`` until it holds all levels.
+
+    >>> levels = torch.tensor([0.25, 0.5], dtype=torch.float64)
+    >>> quantiles(lambda t: t.clamp(0, 1), levels, 0.5, 0.1)
+    tensor([0.2500, 0.5000], dtype=torch.float64)
+    """
+    lower = torch.full_like(levels, centre - spread)
+    upper = torch.full_like(levels, centre + spread)
+    step = spread
+    for _ in range(_MAX_STEPS):
+        low, high = cumulative(lower) > levels, cumulative(upper) < levels
+        if not bool((low | high).any()):
+            break
+        step *= 2
+        lower, upper = (
+            torch.where(low, lower - step, lower),
+            torch.where(high, upper + step, upper),
+        )
+    for _ in range(_MAX_STEPS):
+        middle = 0.5 * (lower + upper)
+        below = cumulative(middle) < levels
+        lower, upper = torch.where(below, middle, lower), torch.where(below, upper, middle)
+        if bool((upper - lower <= 1e-15 * (middle.abs() + spread)).all()):
+            break
+    return 0.5 * (lower + upper)
+
+
+def state_quantiles(probabilities: Tensor, levels: Tensor) -> Tensor:
+    """The smallest states (q,) whose cumulative probability reaches the levels.
+
+    >>> state_quantiles(torch.tensor([0.2, 0.5, 0.3]), torch.tensor([0.1, 0.6, 0.9]))
+    tensor([0., 1., 2.], dtype=torch.float64)
+    """
+    cumulative = probabilities.cumsum(0)
+    states = torch.searchsorted(cumulative, levels.to(cumulative.dtype))
+    return states.clamp(max=len(probabilities) - 1).double()

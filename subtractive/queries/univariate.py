@@ -1,0 +1,121 @@
+"""Univariate marginals of all variables at once, given evidence.
+
+One climb and one descent give the environment of every variable that is not observed; a question
+(:mod:`subtractive.inputs.asking`) is then a small contraction for each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.route import Route
+from subtractive.inputs.base import Question
+from subtractive.numerics.scaled import Unscaled, log_sum
+from subtractive.queries.evidence import Evidence
+from subtractive.queries.marginal import blocks, plain_leaf, square_leaf
+from subtractive.queries.outside import descend, inside
+
+Answers = list[Tensor | None]
+
+
+def answer_square(
+    circuit: Circuit, evidence: Evidence, questions: Sequence[Question | None]
+) -> Answers:
+    """Expectations (n, q) for each variable under |c|² given evidence.
+
+    ``None`` asks nothing of a variable. Where a variable is observed its answer is NaN.
+    """
+    answers = _unanswered(evidence, questions)
+    widest = max(layer.weights().shape[2] for layer in circuit.all_layers())
+    for rows, route in blocks(circuit, evidence, square_leaf, more_per_row=8 * widest**2):
+        part = evidence.rows(rows)
+
+        def look(
+            region: int, environment: Tensor, rows: Tensor = rows, part: Evidence = part
+        ) -> None:
+            layer, place = circuit.input_of(region)
+            scope = list(layer.scopes[place.start])
+            found = layer.family.answer_square(
+                layer.tensors(place, torch.float64),
+                environment.real if environment.is_complex() else environment,
+                part.x[:, scope].double(),
+                part.pattern(scope),
+                [questions[variable] for variable in scope],
+            )
+            _store(answers, scope, found, rows, part)
+
+        descend(inside(circuit, part, route), look)
+    return answers
+
+
+def answer_plain(
+    circuit: Circuit, evidence: Evidence, questions: Sequence[Question | None]
+) -> Answers:
+    """The same under a monotonic circuit: posterior shares of units, by one backward pass."""
+    answers = _unanswered(evidence, questions)
+    for rows, route in blocks(circuit, evidence, plain_leaf):
+        part = evidence.rows(rows)
+        leaves = [plain_leaf(circuit.input_layer(e.layer), e, part) for e in route.entries]
+        for entry, shares in zip(
+            route.entries, _unit_shares(circuit, route, leaves, len(rows)), strict=True
+        ):
+            layer = circuit.input_layer(entry.layer)
+            p = layer.tensors(entry.folds, torch.float64)
+            for fold, scope in enumerate(layer.variables[entry.folds].tolist()):
+                found = layer.family.answer_units(
+                    {name: tensor[fold : fold + 1] for name, tensor in p.items()},
+                    shares[fold],
+                    part.x[:, scope].double(),
+                    part.pattern(scope),
+                    [questions[variable] for variable in scope],
+                )
+                _store(answers, scope, found, rows, part)
+    return answers
+
+
+def _unit_shares(
+    circuit: Circuit, route: Route, leaves: Sequence[Unscaled], num_rows: int
+) -> tuple[Tensor, ...]:
+    """The posterior probability of each unit of each input, (f, n, i): d log c / d log f_i."""
+    with torch.enable_grad():
+        factors = [
+            torch.ones(
+                leaf.some.shape[0],
+                num_rows,
+                leaf.some.shape[2],
+                dtype=torch.float64,
+                requires_grad=True,
+            )
+            for leaf in leaves
+        ]
+        scaled = [
+            Unscaled(factor if leaf.mantissa is None else leaf.mantissa * factor, leaf.exponent)
+            for leaf, factor in zip(leaves, factors, strict=True)
+        ]
+        root = log_sum(circuit.root(route, scaled))
+        return torch.autograd.grad(root.sum(), factors)
+
+
+def _unanswered(evidence: Evidence, questions: Sequence[Question | None]) -> Answers:
+    return [
+        None
+        if question is None
+        else torch.full((len(evidence), question.count), math.nan, dtype=torch.float64)
+        for question in questions
+    ]
+
+
+def _store(
+    answers: Answers, scope: Sequence[int], found: Answers, rows: Tensor, part: Evidence
+) -> None:
+    for variable, answer in zip(scope, found, strict=True):
+        before = answers[variable]
+        if before is not None and answer is not None:
+            hidden = part.observed[:, variable, None]
+            answer = torch.where(hidden, math.nan, answer.expand(len(rows), -1))
+            answers[variable] = before.index_copy(0, rows, answer)
