@@ -14,16 +14,27 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from subtractive.inputs.base import InputFamily
+from subtractive.inputs.asking import CumulativeAt, DensityAt, Moments
+from subtractive.inputs.base import InputFamily, Question
+from subtractive.queries.box import Side, in_box
+from subtractive.queries.covariance import cumulants
+from subtractive.queries.divergence import Estimate, estimate
 from subtractive.queries.evidence import (
     Evidence,
     as_mask,
     as_table,
+    check_points,
     check_possible,
     check_variables,
     given_row,
     make_evidence,
 )
+from subtractive.queries.mode import ascend
+from subtractive.queries.quantile import quantiles, state_quantiles
+from subtractive.queries.univariate import Answers
+
+Values = Mapping[int, float]  # variable -> value
+Given = Values | Tensor | None
 
 
 class Density(nn.Module, ABC):
@@ -54,6 +65,14 @@ class Density(nn.Module, ABC):
     @abstractmethod
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
         """One row (n, d) for each row of evidence, given what is observed there."""
+
+    @abstractmethod
+    def answer(self, evidence: Evidence, questions: Sequence[Question | None]) -> Answers:
+        """Expectations (n, q) of each variable's question given evidence; NaN where observed."""
+
+    @abstractmethod
+    def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:
+        """log of the weight of one row of evidence, tilted to second order by exp(Σ_d θ_d x_d)."""
 
     @property
     def num_variables(self) -> int:
@@ -94,7 +113,7 @@ class Density(nn.Module, ABC):
             raise ValueError("marginal needs at least one variable to keep, got none.")
         return Restriction(self, keep, given_row({}, self.num_variables))
 
-    def condition(self, given: Mapping[int, float]) -> Density:
+    def condition(self, given: Values) -> Density:
         """The density of the other variables given the values of some, ``{variable: value}``."""
         row = given_row(given, self.num_variables)
         keep = tuple(row[0].isnan().nonzero()[:, 0].tolist())
@@ -106,7 +125,7 @@ class Density(nn.Module, ABC):
         self,
         num_samples: int | None = None,
         *,
-        given: Mapping[int, float] | Tensor | None = None,
+        given: Given = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Exact samples, (n, d), in float64.
@@ -120,9 +139,158 @@ class Density(nn.Module, ABC):
             check_possible(self.log_weight(evidence).detach())
         return self.sample_given(evidence, generator)
 
-    def _given_table(
-        self, num_samples: int | None, given: Mapping[int, float] | Tensor | None
+    def mean(self, given: Given = None) -> Tensor:
+        """E[x | given], (d,), or (n, d) for a table of given values."""
+        return self._moments(given)[0]
+
+    def variance(self, given: Given = None) -> Tensor:
+        """The variances of all variables, (d,), or (n, d) for a table of given values."""
+        return self._moments(given)[1]
+
+    def covariance(self, given: Values | None = None) -> Tensor:
+        """The covariances of all variables, (d, d); zero where a variable is given."""
+        evidence = self._given_evidence(given)
+        return cumulants(lambda tilt: self.log_tilted(evidence, tilt), self.num_variables)[1]
+
+    def pdf(self, variable: int, points: Tensor, given: Values | None = None) -> Tensor:
+        """The density (or probability) of one variable at points (q,), the others integrated."""
+        check_points(points, variable, self.families)
+        return self._ask_one(variable, DensityAt(torch.as_tensor(points).double()), given)
+
+    def cdf(self, variable: int, points: Tensor, given: Values | None = None) -> Tensor:
+        """P(x_variable <= t | given) at points t (q,)."""
+        return self._ask_one(variable, CumulativeAt(torch.as_tensor(points).double()), given)
+
+    def quantile(self, variable: int, levels: Tensor, given: Values | None = None) -> Tensor:
+        """Where the distribution function of one variable reaches levels (q,) in (0, 1)."""
+        levels = torch.as_tensor(levels).double()
+        if levels.dim() != 1 or not bool(((levels > 0) & (levels < 1)).all()):
+            raise ValueError(f"levels must be numbers between 0 and 1, in one row, got {levels}.")
+        count = self.families[check_variables([variable], self.num_variables)[0]].num_states
+        if count is not None:
+            return state_quantiles(self.pdf(variable, torch.arange(count), given), levels)
+        mean, variance = (moment[variable].item() for moment in self._moments(given))
+        return quantiles(
+            lambda t: self.cdf(variable, t, given), levels, mean, math.sqrt(max(variance, 1e-300))
+        )
+
+    def probability(self, box: Mapping[int, Side], given: Values | None = None) -> Tensor:
+        """P(box | given), a scalar: ``{variable: (low, high)}``, or a set of states.
+
+        An interval includes both ends; ``None`` is an open end.
+        """
+        if not box:
+            raise ValueError("the box is empty: name at least one variable and its interval.")
+        evidence = self._given_evidence(given)
+        inside = in_box(evidence, box, self.families)
+        share = self.log_weight(inside) - self.log_weight(evidence)
+        return share[0].exp().clamp(max=1.0)
+
+    def impute(
+        self, x: Tensor, *, sample: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
+        """Fill NaN entries of x (n, d) with conditional means, or modes of discrete variables.
+
+        With ``sample`` they are drawn from their joint conditional distribution instead.
+        """
+        table = as_table(x, self.num_variables, self.device)
+        evidence = make_evidence(table, None, self.families, self.device)
+        check_possible(self.log_weight(evidence).detach())
+        if sample:
+            return self.sample_given(evidence, generator)
+        questions: list[Question | None] = []
+        for variable, family in enumerate(self.families):
+            states = torch.arange(family.num_states or 0, dtype=torch.float64)
+            complete = bool(evidence.observed[:, variable].all())
+            asked = Moments() if family.num_states is None else DensityAt(states)
+            questions.append(None if complete else asked)
+        filled = evidence.x.double()
+        for variable, answer in enumerate(self.answer(evidence, questions)):
+            if answer is not None:
+                discrete = self.families[variable].num_states is not None
+                best = answer.nan_to_num(0.0).argmax(1).double() if discrete else answer[:, 0]
+                column = torch.where(evidence.observed[:, variable], filled[:, variable], best)
+                filled = filled.index_copy(1, torch.tensor([variable]), column[:, None])
+        return filled.detach()
+
+    def mode(
+        self,
+        given: Values | None = None,
+        *,
+        num_samples: int = 1000,
+        num_starts: int = 10,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """A row (d,) of high density, found by a heuristic: it may miss the highest.
+
+        The best of exact samples are improved by coordinate and gradient ascent.
+        """
+        evidence = self._given_evidence(given)
+        draws = self.sample(num_samples, given=given, generator=generator)
+        log_partition = self.log_partition().detach()
+
+        def log_prob(rows: Tensor) -> Tensor:
+            return self.log_weight(Evidence(rows, torch.ones_like(rows, dtype=torch.bool)))
+
+        with torch.no_grad():
+            order = (log_prob(draws) - log_partition).argsort(descending=True)
+        free = (~evidence.observed[0]).nonzero()[:, 0].tolist()
+        states = [family.num_states for family in self.families]
+        return ascend(log_prob, draws[order[:num_starts]], free, states).detach()
+
+    def entropy(
+        self, num_samples: int = 10_000, *, generator: torch.Generator | None = None
+    ) -> Estimate:
+        """−E[log p(x)] in nats, by exact samples, with its standard error."""
+        with torch.no_grad():
+            return estimate(-self.log_prob(self.sample(num_samples, generator=generator)))
+
+    def kl(
+        self,
+        other: Density,
+        num_samples: int = 10_000,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Estimate:
+        """KL(self ‖ other) in nats, by exact samples of ``self``, with its standard error."""
+        with torch.no_grad():
+            x = self.sample(num_samples, generator=generator)
+            return estimate(self.log_prob(x) - other.log_prob(x))
+
+    def _moments(self, given: Given) -> tuple[Tensor, Tensor]:
+        if not isinstance(given, Tensor):
+            evidence = self._given_evidence(given)
+        else:
+            evidence = make_evidence(given, None, self.families, self.device)
+            check_possible(self.log_weight(evidence).detach())
+        answers = self.answer(evidence, [Moments()] * self.num_variables)
+        moments = torch.stack([answer for answer in answers if answer is not None])  # (d, n, 2)
+        first, second = moments[..., 0].T, moments[..., 1].T
+        mean = torch.where(evidence.observed, evidence.x.double(), first)
+        variance = torch.where(evidence.observed, 0.0, (second - first.square()).clamp(min=0))
+        return (
+            (mean[0], variance[0])
+            if given is None or isinstance(given, Mapping)
+            else (mean, variance)
+        )
+
+    def _ask_one(self, variable: int, question: Question, given: Values | None) -> Tensor:
+        check_variables([variable], self.num_variables)
+        if given is not None and variable in given:
+            raise ValueError(f"variable {variable} is given: it has no distribution left.")
+        questions = [question if v == variable else None for v in range(self.num_variables)]
+        answer = self.answer(self._given_evidence(given), questions)[variable]
+        assert answer is not None
+        return answer[0]
+
+    def _given_evidence(self, given: Values | None) -> Evidence:
+        row = given_row(given or {}, self.num_variables)
+        evidence = make_evidence(row, None, self.families, self.device)
+        if given:
+            check_possible(self.log_weight(evidence).detach())
+        return evidence
+
+    def _given_table(self, num_samples: int | None, given: Given) -> Tensor:
         if given is None or isinstance(given, Mapping):
             if (
                 isinstance(num_samples, bool)
@@ -182,6 +350,17 @@ class Restriction(Density):
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
         return self.density.sample_given(self.lift(evidence), generator)[:, self.keep]
 
+    def answer(self, evidence: Evidence, questions: Sequence[Question | None]) -> Answers:
+        asked = dict(zip(self.keep, questions, strict=True))
+        whole = [asked.get(variable) for variable in range(self.density.num_variables)]
+        answers = self.density.answer(self.lift(evidence), whole)
+        return [answers[variable] for variable in self.keep]
+
+    def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:
+        at = torch.tensor(self.keep)
+        whole = torch.zeros(self.density.num_variables, dtype=tilt.dtype).index_copy(0, at, tilt)
+        return self.density.log_tilted(self.lift(evidence), whole)
+
     def lift(self, evidence: Evidence) -> Evidence:
         """Evidence on the kept variables as evidence on all of them."""
         fixed = self.fixed.expand(len(evidence), -1)
@@ -190,6 +369,7 @@ class Restriction(Density):
             self._insert(evidence.observed, ~fixed.isnan()),
             self._insert_bound(evidence.lower, -math.inf),
             self._insert_bound(evidence.upper, math.inf),
+            {self.keep[variable]: states for variable, states in evidence.states.items()},
         )
 
     def _insert(self, columns: Tensor, among: Tensor) -> Tensor:

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from subtractive.densities.base import Density
-from subtractive.inputs.base import InputFamily
+from subtractive.inputs.base import InputFamily, Question
 from subtractive.inputs.drawing import uniforms
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.scaled import Unscaled, log_sum_exp, settle
 from subtractive.queries.evidence import Evidence
+from subtractive.queries.univariate import Answers
 
 
 @final
@@ -64,6 +65,24 @@ class Mixture(Density):
             rows = (chosen == number).nonzero()[:, 0]
             x = x.index_copy(0, rows, member.sample_given(evidence.rows(rows), generator))
         return x
+
+    def answer(self, evidence: Evidence, questions: Sequence[Question | None]) -> Answers:
+        shares = self._log_shares(evidence)
+        posterior = (shares - log_sum_exp(shares)[:, None]).exp()  # (n, m)
+        members = [member.answer(evidence, questions) for member in self._densities()]
+        answers: Answers = []
+        for answer in zip(*members, strict=True):
+            known = [tensor for tensor in answer if tensor is not None]
+            stacked = torch.stack(known, -1) if known else None  # (n, q, m)
+            answers.append(None if stacked is None else (stacked * posterior[:, None]).sum(-1))
+        return answers
+
+    def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:
+        members = [
+            member.log_tilted(evidence, tilt) - member.log_partition()
+            for member in self._densities()
+        ]
+        return log_sum_exp(torch.stack(members) + self.logits.double().log_softmax(0))
 
     def log_partition(self) -> Tensor:
         """Zero: the members are normalised."""

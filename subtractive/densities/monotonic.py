@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import final
 
 import torch
@@ -9,11 +10,13 @@ from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.densities.base import Density
-from subtractive.inputs.base import InputFamily
+from subtractive.inputs.base import InputFamily, Question
+from subtractive.queries.covariance import log_tilted_plain
 from subtractive.queries.evidence import Evidence
 from subtractive.queries.marginal import log_integral
 from subtractive.queries.partition import log_plain_partition
 from subtractive.queries.sampling import sample_plain
+from subtractive.queries.univariate import Answers, answer_plain
 
 
 @final
@@ -57,3 +60,9 @@ class MonotonicCircuit(Density):
 
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
         return sample_plain(self.circuit, evidence, generator)
+
+    def answer(self, evidence: Evidence, questions: Sequence[Question | None]) -> Answers:
+        return answer_plain(self.circuit, evidence, questions)
+
+    def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:
+        return log_tilted_plain(self.circuit, evidence, tilt)

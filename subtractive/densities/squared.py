@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import final
 
 import torch
@@ -9,11 +10,13 @@ from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.densities.base import Density
-from subtractive.inputs.base import InputFamily
+from subtractive.inputs.base import InputFamily, Question
+from subtractive.queries.covariance import log_tilted_square
 from subtractive.queries.evidence import Evidence, make_evidence
 from subtractive.queries.marginal import log_square_integral
 from subtractive.queries.partition import check_cancellation, log_square_partition
 from subtractive.queries.sampling import sample_square
+from subtractive.queries.univariate import Answers, answer_square
 
 
 @final
@@ -58,3 +61,9 @@ class SquaredCircuit(Density):
 
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
         return sample_square(self.circuit, evidence, generator)
+
+    def answer(self, evidence: Evidence, questions: Sequence[Question | None]) -> Answers:
+        return answer_square(self.circuit, evidence, questions)
+
+    def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:
+        return log_tilted_square(self.circuit, evidence, tilt)

@@ -162,6 +162,15 @@ def given_row(given: object, num_variables: int) -> Tensor:
     return row
 
 
+def check_points(points: object, variable: int, families: Sequence[InputFamily]) -> None:
+    """Points (q,) at which the density of a variable is asked must be possible values."""
+    check_variables([variable], len(families))
+    column = torch.as_tensor(points)
+    if column.dim() != 1:
+        raise ValueError(f"points must be one row of numbers, got shape {tuple(column.shape)}.")
+    families[variable].check(column.double(), variable)
+
+
 def check_possible(log_probability: Tensor) -> None:
     """Evidence (n,) that is to be conditioned on must not have probability zero."""
     rows = (log_probability == -math.inf).nonzero()[:, 0].tolist()

@@ -56,11 +56,11 @@ def _climb(log_prob: LogProb, rows: Tensor, smooth: Sequence[int]) -> Tensor:
     def loss() -> Tensor:
         optimiser.zero_grad()
         total = -log_prob(rows.index_copy(1, at, point)).sum()
-        total.backward()  # type: ignore[no-untyped-call]
+        total.backward()
         return total
 
     with torch.enable_grad():
-        optimiser.step(loss)  # type: ignore[no-untyped-call]
+        optimiser.step(loss)
     moved = rows.index_copy(1, at, point.detach())
     with torch.no_grad():
         better = log_prob(moved) > log_prob(rows)
