@@ -39,6 +39,11 @@ def family_of_region(
         )
     if isinstance(inputs, InputFamily):
         inputs = [inputs] * graph.num_variables
+    if not isinstance(inputs, Sequence):
+        raise ValueError(
+            f"inputs needs an input family such as Gaussian(), or a list of one per variable, got "
+            f"{inputs!r}."
+        )
     if len(inputs) != graph.num_variables:
         raise ValueError(
             f"inputs needs one family, or one per variable: expected {graph.num_variables}, got "

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 
-def ring(num_rows: int, *, radius: float = 3.0, width: float = 0.5, seed: int = 0) -> Tensor:
+def ring(num_rows: int, *, radius: float = 2.0, width: float = 0.6, seed: int = 0) -> Tensor:
     """Points around a circle: uniform angle, normal radius, (n, 2) in float64.
 
     >>> ring(1000).norm(dim=1).mean().round(decimals=1).item()
-    3.0
+    2.0
     """
     generator = torch.Generator().manual_seed(seed)
     angle = 2 * math.pi * torch.rand(num_rows, generator=generator, dtype=torch.float64)
@@ -21,7 +21,7 @@ def ring(num_rows: int, *, radius: float = 3.0, width: float = 0.5, seed: int = 
     return torch.stack([distance * angle.cos(), distance * angle.sin()], 1)
 
 
-def ring_log_density(x: Tensor, *, radius: float = 3.0, width: float = 0.5) -> Tensor:
+def ring_log_density(x: Tensor, *, radius: float = 2.0, width: float = 0.6) -> Tensor:
     """log of the density of :func:`ring`, (n,): radius normal, angle uniform, both signs of r."""
     distance = x.norm(dim=1)
 
@@ -31,3 +31,21 @@ def ring_log_density(x: Tensor, *, radius: float = 3.0, width: float = 0.5) -> T
 
     folded = torch.logaddexp(log_normal(distance), log_normal(-distance))
     return torch.sub(folded, torch.log(2 * math.pi * distance))
+
+
+def rings(num_rows: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Points on three circles of radius 1, 3 and 5, as many as each is long, and their circles.
+
+    The points are (n, 2), radius + N(0, 0.2²); the circles (n,) are numbered from 0.
+
+    >>> points, circle = rings(6)
+    >>> points.shape, circle.shape
+    (torch.Size([6, 2]), torch.Size([6]))
+    """
+    generator = torch.Generator().manual_seed(seed)
+    radii = torch.tensor([1.0, 3.0, 5.0], dtype=torch.float64)
+    circle = torch.multinomial(radii, num_rows, replacement=True, generator=generator)
+    angle = 2 * math.pi * torch.rand(num_rows, generator=generator, dtype=torch.float64)
+    noise = torch.randn(num_rows, generator=generator, dtype=torch.float64)
+    distance = radii[circle] + 0.2 * noise
+    return torch.stack([distance * angle.cos(), distance * angle.sin()], 1), circle

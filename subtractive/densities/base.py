@@ -29,9 +29,9 @@ from subtractive.queries.evidence import (
     given_row,
     make_evidence,
 )
-from subtractive.queries.mode import ascend
+from subtractive.queries.mode import ascend, best_rows
 from subtractive.queries.quantile import quantiles, state_quantiles
-from subtractive.queries.univariate import Answers
+from subtractive.queries.univariate import Answers, as_row
 
 Values = Mapping[int, float]  # variable -> value
 Given = Values | Tensor | None
@@ -55,8 +55,12 @@ class Density(nn.Module, ABC):
         """Where the parameters are."""
 
     @abstractmethod
-    def log_partition(self) -> Tensor:
-        """log Z, a scalar: the integral of what :meth:`log_weight` computes."""
+    def log_normaliser(self) -> Tensor:
+        """log Z, a scalar: the integral of what :meth:`log_weight` computes, unchecked."""
+
+    @abstractmethod
+    def check_normaliser(self, log_normaliser: Tensor) -> None:
+        """Warn if log Z has lost digits to cancellation."""
 
     @abstractmethod
     def log_weight(self, evidence: Evidence) -> Tensor:
@@ -78,6 +82,12 @@ class Density(nn.Module, ABC):
     def num_variables(self) -> int:
         """The number of variables d."""
         return len(self.families)
+
+    def log_partition(self) -> Tensor:
+        """log Z, a scalar; warns when positive and negative parts nearly cancel."""
+        log_normaliser = self.log_normaliser()
+        self.check_normaliser(log_normaliser.detach())
+        return log_normaliser
 
     def log_prob(self, x: Tensor) -> Tensor:
         """log p(x), (n,), of rows x (n, d); NaN entries are integrated out exactly."""
@@ -154,33 +164,31 @@ class Density(nn.Module, ABC):
 
     def pdf(self, variable: int, points: Tensor, given: Values | None = None) -> Tensor:
         """The density (or probability) of one variable at points (q,), the others integrated."""
-        check_points(points, variable, self.families)
-        return self._ask_one(variable, DensityAt(torch.as_tensor(points).double()), given)
+        row = as_row(points, "points")
+        check_points(row, variable, self.families)
+        return self._ask_one(variable, DensityAt(row), given).clamp(min=0)
 
     def cdf(self, variable: int, points: Tensor, given: Values | None = None) -> Tensor:
         """P(x_variable <= t | given) at points t (q,)."""
-        return self._ask_one(variable, CumulativeAt(torch.as_tensor(points).double()), given)
+        row = as_row(points, "points")
+        return self._ask_one(variable, CumulativeAt(row), given).clamp(0, 1)
 
     def quantile(self, variable: int, levels: Tensor, given: Values | None = None) -> Tensor:
         """Where the distribution function of one variable reaches levels (q,) in (0, 1)."""
-        levels = torch.as_tensor(levels).double()
-        if levels.dim() != 1 or not bool(((levels > 0) & (levels < 1)).all()):
-            raise ValueError(f"levels must be numbers between 0 and 1, in one row, got {levels}.")
+        levels = as_row(levels, "levels")
+        if not bool(((levels > 0) & (levels < 1)).all()):
+            raise ValueError(f"levels must be numbers between 0 and 1, got {levels.tolist()}.")
         count = self.families[check_variables([variable], self.num_variables)[0]].num_states
         if count is not None:
             return state_quantiles(self.pdf(variable, torch.arange(count), given), levels)
         mean, variance = (moment[variable].item() for moment in self._moments(given))
-        return quantiles(
-            lambda t: self.cdf(variable, t, given), levels, mean, math.sqrt(max(variance, 1e-300))
-        )
+        return quantiles(lambda t: self.cdf(variable, t, given), levels, mean, math.sqrt(variance))
 
     def probability(self, box: Mapping[int, Side], given: Values | None = None) -> Tensor:
         """P(box | given), a scalar: ``{variable: (low, high)}``, or a set of states.
 
         An interval includes both ends; ``None`` is an open end.
         """
-        if not box:
-            raise ValueError("the box is empty: name at least one variable and its interval.")
         evidence = self._given_evidence(given)
         inside = in_box(evidence, box, self.families)
         share = self.log_weight(inside) - self.log_weight(evidence)
@@ -227,16 +235,13 @@ class Density(nn.Module, ABC):
         """
         evidence = self._given_evidence(given)
         draws = self.sample(num_samples, given=given, generator=generator)
-        log_partition = self.log_partition().detach()
 
-        def log_prob(rows: Tensor) -> Tensor:
+        def log_weight(rows: Tensor) -> Tensor:
             return self.log_weight(Evidence(rows, torch.ones_like(rows, dtype=torch.bool)))
 
-        with torch.no_grad():
-            order = (log_prob(draws) - log_partition).argsort(descending=True)
         free = (~evidence.observed[0]).nonzero()[:, 0].tolist()
         states = [family.num_states for family in self.families]
-        return ascend(log_prob, draws[order[:num_starts]], free, states).detach()
+        return ascend(log_weight, best_rows(log_weight, draws, num_starts), free, states)
 
     def entropy(
         self, num_samples: int = 10_000, *, generator: torch.Generator | None = None
@@ -252,13 +257,18 @@ class Density(nn.Module, ABC):
         *,
         generator: torch.Generator | None = None,
     ) -> Estimate:
-        """KL(self ‖ other) in nats, by exact samples of ``self``, with its standard error."""
+        """KL(self ‖ other) in nats, by exact samples of ``self``, with its standard error.
+
+        It is infinite if one of the samples is impossible under ``other``.
+        """
+        if not isinstance(other, Density):
+            raise ValueError(f"kl compares with another density, got {type(other).__name__}.")
         with torch.no_grad():
             x = self.sample(num_samples, generator=generator)
             return estimate(self.log_prob(x) - other.log_prob(x))
 
     def _moments(self, given: Given) -> tuple[Tensor, Tensor]:
-        if not isinstance(given, Tensor):
+        if given is None or isinstance(given, Mapping):
             evidence = self._given_evidence(given)
         else:
             evidence = make_evidence(given, None, self.families, self.device)
@@ -268,11 +278,9 @@ class Density(nn.Module, ABC):
         first, second = moments[..., 0].T, moments[..., 1].T
         mean = torch.where(evidence.observed, evidence.x.double(), first)
         variance = torch.where(evidence.observed, 0.0, (second - first.square()).clamp(min=0))
-        return (
-            (mean[0], variance[0])
-            if given is None or isinstance(given, Mapping)
-            else (mean, variance)
-        )
+        if given is None or isinstance(given, Mapping):
+            return mean[0], variance[0]
+        return mean, variance
 
     def _ask_one(self, variable: int, question: Question, given: Values | None) -> Tensor:
         check_variables([variable], self.num_variables)
@@ -284,7 +292,7 @@ class Density(nn.Module, ABC):
         return answer[0]
 
     def _given_evidence(self, given: Values | None) -> Evidence:
-        row = given_row(given or {}, self.num_variables)
+        row = given_row({} if given is None else given, self.num_variables)
         evidence = make_evidence(row, None, self.families, self.device)
         if given:
             check_possible(self.log_weight(evidence).detach())
@@ -330,7 +338,7 @@ class Restriction(Density):
         self.keep = keep
         self.register_buffer("fixed", given.to(density.device))  # (1, d), NaN where not given
         if not bool(given.isnan().all()):
-            check_possible(self.log_partition().detach()[None])
+            check_possible(self.log_normaliser().detach()[None])
 
     @property
     def families(self) -> tuple[InputFamily, ...]:
@@ -340,9 +348,12 @@ class Restriction(Density):
     def device(self) -> torch.device:
         return self.density.device
 
-    def log_partition(self) -> Tensor:
+    def log_normaliser(self) -> Tensor:
         fixed = make_evidence(self.fixed, None, self.density.families, self.device)
         return self.density.log_weight(fixed)[0]
+
+    def check_normaliser(self, log_normaliser: Tensor) -> None:
+        self.density.log_partition()
 
     def log_weight(self, evidence: Evidence) -> Tensor:
         return self.density.log_weight(self.lift(evidence))

@@ -53,7 +53,7 @@ class Mixture(Density):
     def _log_shares(self, evidence: Evidence) -> Tensor:
         """log w_m p_m(evidence), (n, m)."""
         members = [
-            member.log_weight(evidence) - member.log_partition() for member in self._densities()
+            member.log_weight(evidence) - member.log_normaliser() for member in self._densities()
         ]
         return torch.stack(members, -1) + self.logits.double().log_softmax(0)
 
@@ -74,22 +74,32 @@ class Mixture(Density):
         for answer in zip(*members, strict=True):
             known = [tensor for tensor in answer if tensor is not None]
             stacked = torch.stack(known, -1) if known else None  # (n, q, m)
-            answers.append(None if stacked is None else (stacked * posterior[:, None]).sum(-1))
+            answers.append(None if stacked is None else _averaged(stacked, posterior[:, None]))
         return answers
 
     def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:
         members = [
-            member.log_tilted(evidence, tilt) - member.log_partition()
+            member.log_tilted(evidence, tilt) - member.log_normaliser()
             for member in self._densities()
         ]
         return log_sum_exp(torch.stack(members) + self.logits.double().log_softmax(0))
 
-    def log_partition(self) -> Tensor:
+    def log_normaliser(self) -> Tensor:
         """Zero: the members are normalised."""
         return torch.zeros((), dtype=torch.float64, device=self.device)
 
+    def check_normaliser(self, log_normaliser: Tensor) -> None:
+        for member in self._densities():
+            member.check_normaliser(member.log_normaliser().detach())
+
     def _densities(self) -> list[Density]:
         return [member for member in self.members if isinstance(member, Density)]
+
+
+def _averaged(answers: Tensor, posterior: Tensor) -> Tensor:
+    """Answers (n, q) of all members by their posterior (n, 1, m), impossible members left out."""
+    # A member that excludes the evidence has no answer, and zero times NaN is NaN.
+    return (torch.where(posterior == 0, 0.0, answers) * posterior).sum(-1)
 
 
 def _checked_members(members: object) -> list[Density]:

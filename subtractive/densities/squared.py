@@ -52,12 +52,12 @@ class SquaredCircuit(Density):
     def log_weight(self, evidence: Evidence) -> Tensor:
         return log_square_integral(self.circuit, evidence)
 
-    def log_partition(self) -> Tensor:
-        """log Z, a scalar in float64; warns when positive and negative parts nearly cancel."""
-        log_partition = log_square_partition(self.circuit)
+    def log_normaliser(self) -> Tensor:
+        return log_square_partition(self.circuit)
+
+    def check_normaliser(self, log_normaliser: Tensor) -> None:
         if not self.circuit.is_non_negative:
-            check_cancellation(self.circuit, log_partition.detach())
-        return log_partition
+            check_cancellation(self.circuit, log_normaliser)
 
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
         return sample_square(self.circuit, evidence, generator)

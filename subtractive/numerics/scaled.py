@@ -298,9 +298,11 @@ def _split(messages: Sequence[Unscaled | Scaled]) -> tuple[Tensor | None, list[S
 
 
 def _product(factors: Sequence[Scaled]) -> Scaled:
-    product = factors[0]
-    for factor in factors[1:]:
-        product = joined(product.mantissa * factor.mantissa, [product, factor])
-        # The sum that follows rescales one product; a longer chain must not underflow on the way.
-        product = rescale(product) if len(factors) > 2 else product
-    return product
+    """The product of all factors, not rescaled: the sum that follows does that."""
+    while len(factors) > 2:
+        # Neighbours first: in one long chain units drift apart, and the smaller ones are lost.
+        pairs = zip(factors[::2], factors[1::2], strict=False)
+        products = [rescale(_product(pair)) for pair in pairs]
+        factors = products + list(factors[2 * len(products) :])
+    mantissas = [factor.mantissa for factor in factors]
+    return joined(mantissas[0] if len(factors) == 1 else torch.mul(*mantissas), factors)

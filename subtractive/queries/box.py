@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -21,6 +22,11 @@ def in_box(
 
     ``(a, b)`` is the interval a <= x <= b, ``None`` an open end; a set holds states.
     """
+    if not isinstance(box, Mapping) or not box:
+        raise ValueError(
+            "a box names at least one variable and its interval or states, such as "
+            f"{{0: (-1.0, 1.0)}}, got {box!r}."
+        )
     lower = torch.full((1, len(families)), -math.inf, dtype=torch.float64)
     upper = torch.full((1, len(families)), math.inf, dtype=torch.float64)
     states = {}
@@ -35,7 +41,7 @@ def in_box(
             continue
         low, high = _interval(side, variable)
         # Windows are open on the left; the state a itself is inside.
-        lower[0, variable] = low if count is None else low - 1e-6
+        lower[0, variable] = low if count is None else math.nextafter(low, -math.inf)
         upper[0, variable] = high
     return Evidence(evidence.x, evidence.observed, lower, upper, states)
 
@@ -46,8 +52,14 @@ def _interval(side: object, variable: int) -> tuple[float, float]:
             f"the side of variable {variable} must be an interval (low, high) or a set of "
             f"states, got {side!r}."
         )
-    low = -math.inf if side[0] is None else float(side[0])
-    high = math.inf if side[1] is None else float(side[1])
+    try:
+        low = -math.inf if side[0] is None else float(side[0])
+        high = math.inf if side[1] is None else float(side[1])
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(
+            f"the ends of the interval of variable {variable} must be numbers or None, got "
+            f"{side!r}."
+        ) from None
     if math.isnan(low) or math.isnan(high) or low > high:
         raise ValueError(
             f"the interval of variable {variable} must have low <= high, got {side!r}."
@@ -62,9 +74,13 @@ def _state_mask(side: AbstractSet[int], count: int | None, variable: int) -> tor
         )
     mask = torch.zeros(count, dtype=torch.bool)
     for state in side:
-        if isinstance(state, bool) or not isinstance(state, int) or not 0 <= state < count:
+        try:
+            number = -1 if isinstance(state, bool) else operator.index(state)
+        except TypeError:
+            number = -1
+        if not 0 <= number < count:
             raise ValueError(
                 f"variable {variable} has states 0 to {count - 1}, got {state!r} in the box."
             )
-        mask[state] = True
+        mask[number] = True
     return mask

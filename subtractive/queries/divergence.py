@@ -19,6 +19,10 @@ class Estimate(NamedTuple):
 
 def estimate(terms: Tensor) -> Estimate:
     """The mean of independent terms (n,), n >= 2, and its standard error."""
+    if len(terms) < 2:
+        raise ValueError(
+            f"a standard error needs at least 2 samples, got num_samples={len(terms)}."
+        )
     error = terms.std() / len(terms) ** 0.5
     return Estimate(float(terms.mean()), float(error))
 
@@ -40,13 +44,12 @@ def cauchy_schwarz(first: Circuit, second: Circuit) -> Tensor:
 
     Of two monotonic circuits it is the divergence of their densities.
     """
-    for circuit in (first, second):
-        if circuit.num_outputs != 1:
-            raise ValueError(
-                f"the overlap is defined for circuits of one output, got {circuit.num_outputs}. "
-                "Use log_inner for all pairs of outputs."
-            )
-    cross, own, other = (
-        log_inner(*pair)[0][0, 0] for pair in ((first, second), (first, first), (second, second))
-    )
-    return 0.5 * (own + other) - cross
+    cross = log_inner(first, second)[0]  # (s, t)
+    if cross.numel() != 1:
+        raise ValueError(
+            f"the overlap is defined for circuits of one output, got {first.num_outputs} and "
+            f"{second.num_outputs}. Use log_inner for all pairs of outputs."
+        )
+    own, other = (log_inner(circuit, circuit)[0] for circuit in (first, second))
+    # Rounding must not push the overlap of equal circuits beyond one.
+    return (0.5 * (own + other) - cross)[0, 0].clamp(min=0)

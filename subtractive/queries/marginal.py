@@ -124,29 +124,38 @@ def _same_pattern(circuit: Circuit, evidence: Evidence, leaf: Leaf) -> Iterator[
     patterns, which = torch.unique(observed, dim=0, return_inverse=True)
     order = which.argsort(stable=True)
     single = all(layer.variables.shape[1] == 1 for layer in circuit.input_layers())
-    # Vectors do not grow when rows differ. Grams do; but a climb per pattern costs more than
-    # larger messages once there are only a few rows in each.
-    if single and (leaf is plain_leaf or 4 * len(patterns) > len(observed)):
+    if single and leaf is plain_leaf:  # vectors do not grow when rows differ
         yield order
+        return
+    # Grams do; but a climb per pattern costs more than larger messages once there are only a few
+    # rows in each. Complete rows stay vectors: where c is small, a gram has half of their digits.
+    if single and 4 * len(patterns) > len(observed):
+        complete = observed[order].all(1)
+        yield from (rows for rows in (order[complete], order[~complete]) if len(rows))
         return
     yield from order.split(torch.bincount(which).tolist())
 
 
 def _numbers_per_row(circuit: Circuit, route: Route) -> int:
+    """How many numbers the messages of one row hold, and the products on the way to them."""
     widths = [circuit.input_layer(entry.layer).num_units for entry in route.entries]
-    sizes = [_fold_count(entry.folds) for entry in route.entries]
     squared = [entry.label != OBSERVED for entry in route.entries]
     shared = [entry.label == MISSING for entry in route.entries]
-    for visit in route.visits:
-        widths.append(circuit.layer(visit.layer).weights().shape[1])
-        sizes.append(_fold_count(visit.folds))
-        squared.append(any(squared[source] for source in visit.sources))
-        shared.append(all(shared[source] for source in visit.sources))
-    return sum(
-        size * width ** (2 if square else 1)
-        for width, size, square, once in zip(widths, sizes, squared, shared, strict=True)
+    per_row = sum(
+        _fold_count(entry.folds) * width ** (2 if square else 1)
+        for entry, width, square, once in zip(route.entries, widths, squared, shared, strict=True)
         if not once
     )
+    for visit in route.visits:
+        _, width, products = circuit.layer(visit.layer).weights().shape
+        squared.append(any(squared[source] for source in visit.sources))
+        shared.append(all(shared[source] for source in visit.sources))
+        widest = max(width, *(widths[source] for source in visit.sources))
+        widths.append(width)
+        if not shared[-1]:
+            numbers = width**2 + products * widest if squared[-1] else width + products
+            per_row += _fold_count(visit.folds) * numbers
+    return per_row
 
 
 def _fold_count(folds: slice | Tensor) -> int:

@@ -10,6 +10,18 @@ from torch import Tensor
 LogProb = Callable[[Tensor], Tensor]
 
 _MAX_SWEEPS = 20
+_DEEP = 1e3  # nats below its start: no way to a mode
+
+
+@torch.no_grad()
+def best_rows(log_prob: LogProb, rows: Tensor, count: int) -> Tensor:
+    """The ``count`` rows of highest density, best first, among rows (n, d)."""
+    if len(rows) == 0 or count < 1:
+        raise ValueError(
+            f"the search for a mode needs at least one sample and one start, got {len(rows)} "
+            f"samples and num_starts={count}."
+        )
+    return rows[log_prob(rows).argsort(descending=True)[:count]]
 
 
 def ascend(
@@ -18,7 +30,8 @@ def ascend(
     """Improve rows (m, d) in their free variables and return the best one found, (d,).
 
     Discrete variables are tried state by state, continuous ones follow the gradient; both in
-    turns, until neither improves. The result is a local maximum, never worse than the starts.
+    turns, until neither improves. The result is never worse than the starts, and mostly a local
+    maximum; nothing says that it is the highest one.
     """
     discrete = [variable for variable in free if num_states[variable] is not None]
     smooth = [variable for variable in free if num_states[variable] is None]
@@ -48,20 +61,26 @@ def _best_state(log_prob: LogProb, rows: Tensor, variable: int, count: int) -> T
 
 
 def _climb(log_prob: LogProb, rows: Tensor, smooth: Sequence[int]) -> Tensor:
-    """L-BFGS on the smooth variables; a row that it makes worse stays as it was."""
+    """L-BFGS on the smooth variables of all rows; each keeps the best point it has passed."""
     at = torch.tensor(list(smooth))
+    best, score = rows, log_prob(rows).detach()
+    # Outside the domain the density is zero: a row that steps there must not stop the others.
+    floor = score - _DEEP
     point = rows[:, at].clone().requires_grad_()
     optimiser = torch.optim.LBFGS([point], max_iter=50, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
+        nonlocal best, score
         optimiser.zero_grad()
-        total = -log_prob(rows.index_copy(1, at, point)).sum()
+        moved = rows.index_copy(1, at, point)
+        here = log_prob(moved)
+        better = here.detach() > score
+        best = torch.where(better[:, None], moved.detach(), best)
+        score = torch.where(better, here.detach(), score)
+        total = -torch.maximum(here, floor).sum()
         total.backward()
         return total
 
     with torch.enable_grad():
         optimiser.step(loss)
-    moved = rows.index_copy(1, at, point.detach())
-    with torch.no_grad():
-        better = log_prob(moved) > log_prob(rows)
-    return torch.where(better[:, None], moved, rows)
+    return best

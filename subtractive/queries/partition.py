@@ -87,6 +87,6 @@ def _trace(root: Scaled) -> Tensor:
 
 def _noisy(like: Tensor, generator: torch.Generator) -> Tensor:
     """Factors near one, symmetric in the last two axes as a gram is."""
-    signs = torch.randint(2, like.shape, generator=generator, device=like.device) * 2 - 1
-    upper = signs.triu()
-    return 1 + _NOISE * (upper + upper.triu(1).mT).double()
+    # Not mere signs: those of twins i and j would cancel as the twins do, one time in four.
+    errors = torch.randn(like.shape, generator=generator, dtype=torch.float64, device=like.device)
+    return 1 + _NOISE * (errors.triu() + errors.triu(1).mT)

@@ -11,17 +11,21 @@ from torch import Tensor
 _MAX_STEPS = 200
 
 
+@torch.no_grad()
 def quantiles(
     cumulative: Callable[[Tensor], Tensor], levels: Tensor, centre: float, spread: float
 ) -> Tensor:
     """The points (q,) at which a distribution function reaches its levels (q,) in (0, 1).
 
-    The search starts around ``centre`` and widens by ``spread`` until it holds all levels.
+    The search starts around ``centre`` and widens by ``spread`` until it holds all levels. No
+    gradient passes.
 
     >>> levels = torch.tensor([0.25, 0.5], dtype=torch.float64)
     >>> quantiles(lambda t: t.clamp(0, 1), levels, 0.5, 0.1)
     tensor([0.2500, 0.5000], dtype=torch.float64)
     """
+    # A spread that rounding has taken would never widen the bracket.
+    spread = max(spread, 1e-8 * abs(centre), 1e-150)
     lower = torch.full_like(levels, centre - spread)
     upper = torch.full_like(levels, centre + spread)
     step = spread

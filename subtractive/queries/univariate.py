@@ -78,10 +78,27 @@ def answer_plain(
     return answers
 
 
+def as_row(numbers: object, name: str) -> Tensor:
+    """Whatever the user calls a row of numbers, as a tensor (q,) in float64 without NaN."""
+    try:
+        row = torch.as_tensor(numbers, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(
+            f"{name} must be one row of numbers, got {type(numbers).__name__}."
+        ) from None
+    if row.dim() != 1:
+        hint = " For a single one pass [number]." if row.dim() == 0 else ""
+        raise ValueError(f"{name} must be one row of numbers, got shape {tuple(row.shape)}.{hint}")
+    if bool(row.isnan().any()):
+        raise ValueError(f"{name} must be numbers, got NaN among them.")
+    return row
+
+
 def _unit_shares(
     circuit: Circuit, route: Route, leaves: Sequence[Unscaled], num_rows: int
 ) -> tuple[Tensor, ...]:
     """The posterior probability of each unit of each input, (f, n, i): d log c / d log f_i."""
+    wanted = torch.is_grad_enabled()  # the shares depend on the parameters, too
     with torch.enable_grad():
         factors = [
             torch.ones(
@@ -98,7 +115,7 @@ def _unit_shares(
             for leaf, factor in zip(leaves, factors, strict=True)
         ]
         root = log_sum(circuit.root(route, scaled))
-        return torch.autograd.grad(root.sum(), factors)
+        return torch.autograd.grad(root.sum(), factors, create_graph=wanted)
 
 
 def _unanswered(evidence: Evidence, questions: Sequence[Question | None]) -> Answers:
