@@ -1,8 +1,8 @@
 """What a region looks like from above: the environment of its units in |c|².
 
 With all outside a region fixed or integrated out, |c|² is a quadratic form Σ_ij E_ij a_i a_j*
-of the region's units a. E is kept as ``left rightᴴ`` with r columns: below a root of S outputs,
-while nothing is integrated out beside the way, r = S and a step down costs K·K·S, not K³.
+of the region's units a. Below a root of S outputs, while nothing is integrated out beside the
+way, E has rank S: kept as a product of two factors, a step down costs K·K·S, not K³.
 """
 
 from __future__ import annotations
@@ -14,87 +14,102 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.numerics.scaled import normalise_rows
+from subtractive.numerics.scaled import Scaled, Unscaled, multiply, normalise_rows, settle
+
+Message = Unscaled | Scaled
 
 
 class Environment(NamedTuple):
-    """E = left rightᴴ up to a positive factor for each row: (n, i, r) and (n or 1, i, r)."""
+    """E_ij = Σ_r left_ri right_rj*, (n or 1, r, i) each, up to a positive factor for each row.
+
+    Without ``right``, E is ``left`` itself, (n or 1, i, j).
+    """
 
     left: Tensor
-    right: Tensor
+    right: Tensor | None
 
     @classmethod
-    def of_root(cls, num_rows: int, num_outputs: int, dtype: torch.dtype) -> Environment:
+    def of_root(cls, num_outputs: int, dtype: torch.dtype) -> Environment:
         """Σ_s |c_s|²: the identity."""
-        eye = torch.eye(num_outputs, dtype=dtype)[None]
-        return cls(eye.expand(num_rows, -1, -1), eye)
-
-    @classmethod
-    def of_matrix(cls, matrix: Tensor) -> Environment:
-        """A full matrix (n, i, j)."""
-        eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)[None]
-        return cls(normalise_rows(matrix), eye)
+        return cls(torch.eye(num_outputs, dtype=dtype)[None], None)
 
     def matrix(self) -> Tensor:
-        """E, (n, i, j)."""
-        return normalise_rows(self.left @ self.right.mH)
+        """E, (n or 1, i, j)."""
+        if self.right is None:
+            return self.left
+        return _levelled(self.left.mT @ self.right.conj())
+
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """Left and right, both (n or 1, r, i)."""
+        if self.right is not None:
+            return self.left, self.right
+        eye = torch.eye(self.left.shape[-1], dtype=self.left.dtype, device=self.left.device)
+        return self.left.mT, eye[None]
 
     def below_sum(self, weight: Tensor) -> Environment:
         """The environment ``Wᵀ E W*`` of the inputs of a sum with weights (o, i)."""
         weight = weight.to(self.left.dtype)
-        return Environment(
-            normalise_rows(weight.mT @ self.left), normalise_rows(weight.mT @ self.right)
-        )
+        if self.right is None:
+            # E is Hermitian: its conjugate is its transpose.
+            left, right = self.left.conj() @ weight, weight[None]
+        else:
+            left, right = self.left @ weight, self.right @ weight
+        below = Environment(normalise_rows(left), normalise_rows(right))
+        rank, width = left.shape[1:]
+        return below if rank < width else Environment(below.matrix(), None)
 
 
-def below_hadamard(above: Environment, siblings: Sequence[Tensor]) -> Environment:
+def below_hadamard(above: Environment, siblings: Sequence[Message]) -> Environment:
     """The environment of one factor of ``a ⊙ b ⊙ ...`` given the others.
 
-    A sibling is the vector (n, i) of its units where it is known, or their gram (n, i, j) where
-    it is integrated out: ``E ⊙ b bᴴ`` or ``E ⊙ B``.
+    The message of a sibling is the vector (1, n, i) of its units where it is known, or their gram
+    (1, n, i, j) where it is integrated out: ``E ⊙ b bᴴ`` or ``E ⊙ B``.
     """
-    left, right = above
-    for sibling in siblings:
-        if sibling.dim() == 2:
-            left = normalise_rows(left * sibling[..., None])
-            right = normalise_rows(right * sibling[..., None])
-    grams = [sibling for sibling in siblings if sibling.dim() == 3]
-    if not grams:
-        return Environment(left, right)
-    matrix = left @ right.mH
-    for gram in grams:
-        matrix = normalise_rows(matrix * gram)
-    return Environment.of_matrix(matrix)
-
-
-def below_kronecker(above: Environment, siblings: Sequence[Tensor], slot: int) -> Environment:
-    """The environment of factor ``slot`` of ``a ⊗ b ⊗ ...`` given the others, in their order."""
-    widths = [sibling.shape[1] for sibling in siblings]
-    widths.insert(slot, above.left.shape[1] // math.prod(widths))
-    # (n, sibling, sibling, ..., own, r): each sibling's axis is foremost in its turn.
-    left, right = (
-        side.reshape(side.shape[0], *widths, -1).movedim(1 + slot, -2) for side in above
-    )
-    for sibling in siblings:
-        if sibling.dim() == 2:
-            left, right = _contract(sibling, left), _contract(sibling, right)
-        else:
-            left, right = _join_columns(_apply(sibling.mT, left)), _join_columns(right)
-    if all(sibling.dim() == 2 for sibling in siblings):
+    # All siblings at once: inputs that disagree by more than a float can hold add their exponents.
+    sibling = multiply(siblings).mantissa[0].to(above.left.dtype)
+    if sibling.dim() == 3:
+        return Environment(_levelled(above.matrix() * sibling), None)
+    vector = sibling[:, None, :]  # (n, 1, i)
+    if above.right is not None:
+        left, right = above.left * vector, above.right * vector
         return Environment(normalise_rows(left), normalise_rows(right))
-    return Environment.of_matrix(left @ right.mH)
+    # Small units may count, where large ones meet zeros: level first, then square.
+    size = above.left.diagonal(dim1=-2, dim2=-1).real.clamp(min=0).sqrt()[:, None, :]
+    peak = _or_one((size * vector).detach().abs().amax(-1, keepdim=True))
+    vector = vector / peak
+    return Environment(above.left * vector.mT * vector.conj(), None)
+
+
+def below_kronecker(
+    above: Environment, siblings: Sequence[Message], slot: int
+) -> Environment:
+    """The environment of factor ``slot`` of ``a ⊗ b ⊗ ...`` given the others, in their order."""
+    others = [settle(sibling).mantissa[0].to(above.left.dtype) for sibling in siblings]
+    widths = [other.shape[1] for other in others]
+    widths.insert(slot, above.left.shape[-1] // math.prod(widths))
+    # (n, r, sibling, sibling, ..., own): each sibling's axis comes after r in its turn.
+    left, right = (side.unflatten(2, widths).movedim(2 + slot, -1) for side in above.factors())
+    for other in others:
+        if other.dim() == 2:
+            left, right = (_apply(other[:, None], side)[:, :, 0] for side in (left, right))
+        else:
+            # What is integrated adds terms to the sum over r.
+            left, right = _apply(other.mT, left).flatten(1, 2), right.flatten(1, 2)
+    if all(other.dim() == 2 for other in others):
+        return Environment(normalise_rows(left), normalise_rows(right))
+    return Environment(_levelled(left.mT @ right.conj()), None)
 
 
 def _apply(matrix: Tensor, side: Tensor) -> Tensor:
-    """A matrix (n, k, g) on the foremost axis of (n, g, ...)."""
-    return torch.unflatten(matrix @ side.flatten(2), 2, side.shape[2:])
+    """A matrix (n, k, g) on the third axis of (n, r, g, ...)."""
+    return torch.unflatten(matrix[:, None] @ side.flatten(3), 3, side.shape[3:])
 
 
-def _contract(vector: Tensor, side: Tensor) -> Tensor:
-    """A vector (n, g) against the foremost axis of (n, g, ...)."""
-    return _apply(vector[:, None, :], side)[:, 0]
+def _levelled(form: Tensor) -> Tensor:
+    """Divide positive semi-definite forms (n, i, j) by their largest entries, on the diagonal."""
+    peak = form.detach().diagonal(dim1=-2, dim2=-1).real.amax(-1)
+    return form / _or_one(peak)[:, None, None]
 
 
-def _join_columns(side: Tensor) -> Tensor:
-    """From (n, g, ..., own, r) to (n, ..., own, r·g): what is integrated adds columns."""
-    return side.movedim(1, -1).flatten(-2)
+def _or_one(peak: Tensor) -> Tensor:
+    return torch.where(peak > 0, peak, 1.0)

@@ -1,4 +1,4 @@
-"""Squares of circuits written out as circuits (paper: Algs. 1 and 3, Prop. 3).
+"""Squares of circuits written out as circuits (paper: Algs. 1 and B.1, Prop. 4).
 
 Nothing here is fast: :class:`subtractive.densities.squared.SquaredCircuit` never forms W ⊗ W. The
 written-out square is for study, and for checking every fast path against the paper.
@@ -48,7 +48,7 @@ def square(circuit: Circuit) -> Circuit:
 
 
 def square_deterministic(circuit: Circuit) -> Circuit:
-    """The square of a deterministic circuit: as large as the circuit, and monotonic (Prop. 3)."""
+    """The square of a deterministic circuit: as large as the circuit, and monotonic (Prop. 4)."""
     if not is_deterministic(circuit):
         raise ValueError(
             "the circuit is not deterministic: two inputs of a sum unit are non-zero together, so "

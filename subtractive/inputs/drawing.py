@@ -15,8 +15,8 @@ from torch import Tensor
 
 from subtractive.numerics.inversion import choose_cell, invert
 
-# How many numbers an intermediate tensor may hold.
-_CHUNK = 2**23
+# How many numbers an intermediate tensor may hold: few enough for a processor's cache.
+_CHUNK = 2**20
 
 
 def uniforms(num_rows: int, generator: torch.Generator | None) -> Tensor:
@@ -85,6 +85,7 @@ def draw_piecewise(
     masses = density(points.reshape(1, -1), every).unflatten(-1, points.shape) @ weight * width
     cell, target = choose_cell(masses, uniform)
     lower, upper = edges[cell], edges[cell + 1]
+    start = lower + (upper - lower) * target / masses.gather(-1, cell[:, None])[:, 0]
 
     def cumulative(t: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         length = t - lower[rows]
@@ -92,4 +93,4 @@ def draw_piecewise(
         heights = density(torch.cat([inner, t[:, None]], 1), rows)
         return heights[:, :-1] @ weight * length, heights[:, -1]
 
-    return invert(cumulative, target, lower, upper)
+    return invert(cumulative, target, lower, upper, start)

@@ -9,6 +9,8 @@ from torch import Tensor
 
 # Newton's method needs a handful of steps; bisection, its safeguard, the digits of a float.
 _MAX_STEPS = 80
+# Newton's next step is about the square of the last one, both in units of the first bracket.
+_SMALL_STEP = 1e-8
 
 
 def invert(
@@ -16,17 +18,19 @@ def invert(
     target: Tensor,
     lower: Tensor,
     upper: Tensor,
+    start: Tensor,
 ) -> Tensor:
     """Where increasing functions, given with their slopes, reach their targets; all (n,).
 
     ``function(points, rows)`` evaluates the functions of some rows. Newton steps that stay inside
-    the shrinking bracket, bisection otherwise; rows that have arrived are left alone.
+    the shrinking bracket, bisection otherwise; rows that have arrived are left alone. A start
+    outside the bracket is replaced by its middle.
 
     >>> one = torch.ones(1, dtype=torch.float64)
-    >>> invert(lambda t, rows: (t**3, 3 * t**2), 8 * one, 0 * one, 10 * one)
+    >>> invert(lambda t, rows: (t**3, 3 * t**2), 8 * one, 0 * one, 10 * one, 5 * one)
     tensor([2.], dtype=torch.float64)
     """
-    point = 0.5 * (lower + upper)
+    point = torch.where((start > lower) & (start < upper), start, 0.5 * (lower + upper))
     width = upper - lower
     rows = torch.arange(len(target), device=target.device)
     for _ in range(_MAX_STEPS):
@@ -36,14 +40,13 @@ def invert(
         low, high = torch.where(below, here, low), torch.where(below, high, here)
         newton = here - (value - target[rows]) / slope
         inside = (newton > low) & (newton < high)
-        following = torch.where(inside, newton, 0.5 * (low + high))
-        step = (following - here).abs()
-        # Newton's next step is about the square of this one; bisection has no next digit.
-        arrived = step <= torch.where(inside, 1e-10, 1e-15) * width[rows]
-        arrived |= step <= 4e-16 * following.abs()
-        point = point.index_copy(0, rows, following)
+        is_small = (newton - here).abs() <= _SMALL_STEP * width[rows]
+        # A small step out of the bracket is rounding: there is nothing better than to stay.
+        safe = torch.where(is_small, here, 0.5 * (low + high))
+        point = point.index_copy(0, rows, torch.where(inside, newton, safe))
         lower, upper = lower.index_copy(0, rows, low), upper.index_copy(0, rows, high)
-        rows = rows[~arrived]
+        is_narrow = high - low <= 1e-15 * width[rows] + 4e-16 * here.abs()
+        rows = rows[~(is_small | is_narrow)]
         if len(rows) == 0:
             break
     return point

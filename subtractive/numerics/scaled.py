@@ -145,7 +145,8 @@ def rescale(message: Scaled, unit: Tensor | float = 1.0) -> Scaled:
     peak, least = size.amax(units), size.amin(units)  # (f, n)
     # Small weights underflow by themselves: what they take is not proportional to them.
     lost = (lost + real.tiny) * (unit + 1.0)
-    trusted = (peak >= lost / real.eps) | (log_scale == -math.inf)
+    is_exact = (peak >= lost / real.eps) & (peak < math.inf)
+    trusted = is_exact | (log_scale == -math.inf)
     scaled = _divided(mantissa, peak)
     return Scaled(
         scaled.mantissa,

@@ -31,7 +31,8 @@ def ascend(
 
     Discrete variables are tried state by state, continuous ones follow the gradient; both in
     turns, until neither improves. The result is never worse than the starts, and mostly a local
-    maximum; nothing says that it is the highest one.
+    maximum; nothing says that it is the highest one. Maxima on the edge of a domain, as splines
+    may have, are approached only.
     """
     discrete = [variable for variable in free if num_states[variable] is not None]
     smooth = [variable for variable in free if num_states[variable] is None]
@@ -44,7 +45,7 @@ def ascend(
         if smooth:
             rows = _climb(log_prob, rows, smooth)
         score = log_prob(rows).detach()
-        if not bool((score > before + 1e-9).any()):
+        if not bool((score > before + 1e-7).any()):
             break
     return rows[score.argmax()]
 
@@ -71,14 +72,14 @@ def _climb(log_prob: LogProb, rows: Tensor, smooth: Sequence[int]) -> Tensor:
 
     def loss() -> Tensor:
         nonlocal best, score
-        optimiser.zero_grad()
         moved = rows.index_copy(1, at, point)
         here = log_prob(moved)
         better = here.detach() > score
         best = torch.where(better[:, None], moved.detach(), best)
         score = torch.where(better, here.detach(), score)
         total = -torch.maximum(here, floor).sum()
-        total.backward()
+        # Not backward(): the parameters' own gradients are the user's.
+        (point.grad,) = torch.autograd.grad(total, point)
         return total
 
     with torch.enable_grad():

@@ -7,10 +7,11 @@ import torch
 from scipy import stats
 from torch.autograd import gradcheck, gradgradcheck
 
-from subtractive.inputs import multivariate_gaussian
+from subtractive.inputs import normals
 from subtractive.inputs.base import EVERYWHERE, Window
 from subtractive.inputs.gaussian import Gaussian
-from subtractive.inputs.multivariate_gaussian import MultivariateGaussian, cholesky_factor
+from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
+from subtractive.inputs.normals import cholesky_factor
 
 CLOSE = {"rtol": 1e-11, "atol": 1e-11}
 FAMILY = MultivariateGaussian()
@@ -124,7 +125,7 @@ def test_chunks_of_pairs_make_no_difference(monkeypatch):
 
     whole = results()
     for entries in (1, 60, 200):
-        monkeypatch.setattr(multivariate_gaussian, "ENTRIES", entries)
+        monkeypatch.setattr(normals, "ENTRIES", entries)
         for found, expected in zip(results(), whole, strict=True):
             torch.testing.assert_close(found, expected, **CLOSE)
 
@@ -293,7 +294,7 @@ def test_the_slower_decomposition_has_the_same_derivatives(monkeypatch):
 
     expected = function(*p.values())
     monkeypatch.setattr(
-        multivariate_gaussian,
+        normals,
         "magnification",
         lambda factor: torch.full(factor.shape[:-2], 1e10, dtype=torch.float64),
     )

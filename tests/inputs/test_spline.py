@@ -8,7 +8,8 @@ from scipy.interpolate import BSpline
 from torch.autograd import gradcheck
 
 from subtractive.inputs.base import EVERYWHERE, Window
-from subtractive.inputs.spline import Spline, spline_gram, spline_integral, spline_values
+from subtractive.inputs.bsplines import spline_gram, spline_integral, spline_values
+from subtractive.inputs.spline import Spline
 
 ORDERS = [0, 1, 2, 3, 5]
 UNEVEN = (0.1, 0.15, 0.5, 0.9)

@@ -85,11 +85,11 @@ PATTERNS = {
 }
 
 
-@pytest.mark.parametrize("observed", PATTERNS.values(), ids=PATTERNS)
+@pytest.mark.parametrize("pattern", ["first half", "every other", "half at random", "all but one"])
 @pytest.mark.parametrize("graph", TREES)
 @torch.no_grad()
-def test_a_partly_observed_table_never_needs_a_gram_per_row_and_variable(graph, observed):
-    p, x = wide(TREES[graph]), some_rows()
+def test_a_partly_observed_table_never_needs_a_gram_per_row_and_variable(graph, pattern):
+    p, x, observed = wide(TREES[graph]), some_rows(), PATTERNS[pattern]
     with Largest() as largest:
         p.log_marginal(x, observed)
     mixed = mixed_regions(p.circuit, observed)
@@ -174,12 +174,12 @@ def test_labels_say_what_is_known_of_a_region():
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize("block", [2**13, 2**15])
+@pytest.mark.parametrize("block", [2**14])
 @pytest.mark.parametrize("masks", ["complete", "one", "per row"])
 @torch.no_grad()
 def test_blocks_bound_the_memory_and_change_nothing(layer, block, masks, monkeypatch):
     graph = sub.random_binary_tree(16, seed=0)
-    p, x = wide(graph, layer=layer, units=6), some_rows(100, 16)
+    p, x = wide(graph, layer=layer, units=6), some_rows(120, 16)
     if masks == "one":
         x[:, ::3] = torch.nan
     elif masks == "per row":

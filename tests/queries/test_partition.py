@@ -140,8 +140,8 @@ def test_additive_models_are_never_warned_about():
 def test_ordinary_models_are_not_warned_about(graph, family, weights):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for seed in range(3):
-            circuit = build(graph, family, weights=weights, seed=seed, d=8)
+        for seed in range(2):
+            circuit = build(graph, family, weights=weights, seed=seed, d=6)
             sub.SquaredCircuit(circuit).log_partition()
 
 
