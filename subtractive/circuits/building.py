@@ -10,6 +10,7 @@ import torch
 from subtractive.circuits.layers import Layer, SumLayer
 from subtractive.circuits.weights import Weights
 from subtractive.inputs.base import InputFamily
+from subtractive.inputs.embedding import whole_number
 from subtractive.inputs.layer import InputLayer
 from subtractive.regions.graph import RegionGraph
 from subtractive.regions.schedule import Schedule
@@ -81,7 +82,6 @@ def build_inputs(
     generator: torch.Generator | None,
 ) -> list[InputLayer]:
     """One input layer for each input tensor of the schedule."""
-    _check_widths(widths)
     return [
         InputLayer(
             [families[region] for region in regions],
@@ -111,8 +111,10 @@ def build_layers(
     return layers
 
 
-def _check_widths(widths: Widths) -> None:
-    names = ("num_input_units", "num_units", "num_outputs")
-    for name, width in zip(names, widths, strict=True):
-        if isinstance(width, bool) or not isinstance(width, int) or width < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {width!r}.")
+def check_widths(num_units: int, num_outputs: int, num_input_units: int | None) -> Widths:
+    """The numbers of units as given by the user."""
+    inner = whole_number("num_units", num_units, 1)
+    outputs = whole_number("num_outputs", num_outputs, 1)
+    if num_input_units is None:
+        return Widths(inner, inner, outputs)
+    return Widths(whole_number("num_input_units", num_input_units, 1), inner, outputs)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from subtractive.circuits.building import (
-    Widths,
     build_inputs,
     build_layers,
+    check_widths,
     family_of_region,
     fold_labels,
 )
@@ -62,9 +62,7 @@ class Circuit(nn.Module):
     ) -> None:
         super().__init__()
         families = family_of_region(graph, inputs)
-        widths = Widths(
-            num_units if num_input_units is None else num_input_units, num_units, num_outputs
-        )
+        widths = check_widths(num_units, num_outputs, num_input_units)
         generator = torch.Generator().manual_seed(seed) if isinstance(seed, int) else seed
         # A Hadamard product cannot change the width, so a sum after each input region does.
         widen = product is HadamardLayer and widths.inputs != widths.inner
@@ -225,7 +223,6 @@ class Circuit(nn.Module):
                 f"x must have shape (rows, {self.num_variables}), one column per variable, got "
                 f"{tuple(x.shape)}."
             )
-        x = x.to(self.dtype)
         return [layer.values(x, slice(None)) for layer in self.input_layers()]
 
     def route(self, labels: Mapping[int, Hashable]) -> Route:

@@ -35,9 +35,10 @@ class Environment(NamedTuple):
 
     def matrix(self) -> Tensor:
         """E, (n or 1, i, j)."""
-        if self.right is None:
-            return self.left
-        return _levelled(self.left.mT @ self.right.conj())
+        return self.left if self.right is None else _levelled(self.unlevelled())
+
+    def unlevelled(self) -> Tensor:
+        return self.left if self.right is None else self.left.mT @ self.right.conj()
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """Left and right, both (n or 1, r, i)."""
@@ -68,7 +69,7 @@ def below_hadamard(above: Environment, siblings: Sequence[Message]) -> Environme
     # All siblings at once: inputs that disagree by more than a float can hold add their exponents.
     sibling = multiply(siblings).mantissa[0].to(above.left.dtype)
     if sibling.dim() == 3:
-        return Environment(_levelled(above.matrix() * sibling), None)
+        return Environment(_levelled(above.unlevelled() * sibling), None)
     vector = sibling[:, None, :]  # (n, 1, i)
     if above.right is not None:
         left, right = above.left * vector, above.right * vector
@@ -80,9 +81,7 @@ def below_hadamard(above: Environment, siblings: Sequence[Message]) -> Environme
     return Environment(above.left * vector.mT * vector.conj(), None)
 
 
-def below_kronecker(
-    above: Environment, siblings: Sequence[Message], slot: int
-) -> Environment:
+def below_kronecker(above: Environment, siblings: Sequence[Message], slot: int) -> Environment:
     """The environment of factor ``slot`` of ``a ⊗ b ⊗ ...`` given the others, in their order."""
     others = [settle(sibling).mantissa[0].to(above.left.dtype) for sibling in siblings]
     widths = [other.shape[1] for other in others]

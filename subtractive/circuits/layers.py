@@ -110,11 +110,12 @@ class Layer(nn.Module, ABC):
 
     @abstractmethod
     def environment(
-        self, above: Environment, siblings: Sequence[Tensor], slot: int
+        self, above: Environment, siblings: Sequence[Unscaled | Scaled], slot: int
     ) -> Environment:
         """The environment of child ``slot`` from that of the products and the other children.
 
-        A sibling is a vector (n, i) where its variables are known, a gram (n, i, j) where not.
+        Siblings' messages are vectors (1, n, i) where their variables are known, grams
+        (1, n, i, j) where not.
         """
 
     @abstractmethod
@@ -156,7 +157,7 @@ class SumLayer(Layer):
         return mix_signed(self.weight(folds), signed_log(children[0]))
 
     def environment(
-        self, above: Environment, siblings: Sequence[Tensor], slot: int
+        self, above: Environment, siblings: Sequence[Unscaled | Scaled], slot: int
     ) -> Environment:
         return above
 
@@ -196,7 +197,7 @@ class HadamardLayer(Layer):
         return mix_signed(self.weight(folds), multiply_signed(children))
 
     def environment(
-        self, above: Environment, siblings: Sequence[Tensor], slot: int
+        self, above: Environment, siblings: Sequence[Unscaled | Scaled], slot: int
     ) -> Environment:
         return below_hadamard(above, siblings)
 
@@ -233,7 +234,7 @@ class KroneckerLayer(Layer):
         return mix_signed(self.weight(folds), kronecker_signed(children))
 
     def environment(
-        self, above: Environment, siblings: Sequence[Tensor], slot: int
+        self, above: Environment, siblings: Sequence[Unscaled | Scaled], slot: int
     ) -> Environment:
         return below_kronecker(above, siblings, slot)
 

@@ -57,8 +57,10 @@ class InputLayer(nn.Module):
 
     def gather(self, x: Tensor, folds: Index) -> Tensor:
         """The columns of x (n, d) that the regions see, (f, n, s)."""
-        dtype = self.get_tensor(self.names[0]).dtype
-        return x[:, self.variables[folds]].movedim(0, 1).to(dtype)
+        columns = x[:, self.variables[folds]].movedim(0, 1)
+        if self.family.num_states is not None:
+            return columns  # a state must not be rounded to another one
+        return columns.to(self.get_tensor(self.names[0]).dtype)
 
     def values(self, x: Tensor, folds: Index) -> Unscaled:
         """f(x), (f, n, i)."""

@@ -46,7 +46,8 @@ class SignedMixture(NamedTuple):
         mean = (self.weights * self.mean).sum(-1) / total
         second = (self.weights * (self.mean.square() + self.scale.square())).sum(-1) / total
         spread = (second - mean.square()).clamp(min=0).sqrt()
-        return mean + spread * torch.special.ndtri(uniform)
+        standard: Tensor = torch.special.ndtri(uniform)
+        return mean + spread * standard
 
 
 def pair_weights(form: Tensor) -> tuple[Tensor, Tensor, Tensor]:

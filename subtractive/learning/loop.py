@@ -13,6 +13,7 @@ from tqdm import tqdm
 from subtractive.densities.base import Density
 from subtractive.learning.objective import mean_log_likelihood, negative_log_likelihood
 from subtractive.queries.evidence import Evidence, make_evidence
+from subtractive.queries.partition import CancellationError
 
 
 @dataclass
@@ -90,13 +91,12 @@ def _epoch(
     losses, sizes = [], []
     for chosen in torch.randperm(len(rows), generator=generator).split(batch_size):
         optimiser.zero_grad()
-        loss = negative_log_likelihood(density, rows.rows(chosen))
-        loss.backward()
-        if not _is_finite(density, loss):
+        loss = _finite_loss(density, rows.rows(chosen))
+        if loss is None:
             history.skipped_steps += 1
             continue
         optimiser.step()
-        losses.append(loss.detach())
+        losses.append(loss)
         sizes.append(len(chosen))
     if not losses:
         return -math.inf
@@ -104,6 +104,13 @@ def _epoch(
     return -float((torch.stack(losses) * weights).sum() / weights.sum())
 
 
-def _is_finite(density: Density, loss: Tensor) -> bool:
+def _finite_loss(density: Density, batch: Evidence) -> Tensor | None:
+    """The loss of a batch, its gradients being in place, if all of them are finite numbers."""
+    try:
+        loss = negative_log_likelihood(density, batch)
+    except CancellationError:
+        return None
+    loss.backward()
     gradients = [p.grad for p in density.parameters() if p.grad is not None]
-    return bool(loss.isfinite()) and all(bool(g.isfinite().all()) for g in gradients)
+    finite = bool(loss.isfinite()) and all(bool(g.isfinite().all()) for g in gradients)
+    return loss.detach() if finite else None

@@ -174,7 +174,7 @@ def multiply(messages: Sequence[Unscaled | Scaled]) -> Scaled:
         if exponent is not None:
             grams.append(Unscaled(None, exponent).outer())
         if factors:
-            grams.append(_product(factors).outer())
+            grams.append(rescale(_product(factors)).outer())
         return multiply(grams)
     exponent, factors = _split(messages)
     if exponent is not None:

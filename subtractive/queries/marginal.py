@@ -109,7 +109,7 @@ def blocks(
         return
     for rows in _same_pattern(circuit, evidence, leaf):
         route = circuit.route(labels(circuit, evidence.rows(rows)))
-        per_row = _numbers_per_row(circuit, route) + more_per_row
+        per_row = _numbers_per_row(circuit, route, evidence) + more_per_row
         for piece in rows.split(max(1, _BLOCK // max(1, per_row))):
             yield piece, route
 
@@ -136,11 +136,12 @@ def _same_pattern(circuit: Circuit, evidence: Evidence, leaf: Leaf) -> Iterator[
     yield from order.split(torch.bincount(which).tolist())
 
 
-def _numbers_per_row(circuit: Circuit, route: Route) -> int:
+def _numbers_per_row(circuit: Circuit, route: Route, evidence: Evidence) -> int:
     """How many numbers the messages of one row hold, and the products on the way to them."""
     widths = [circuit.input_layer(entry.layer).num_units for entry in route.entries]
     squared = [entry.label != OBSERVED for entry in route.entries]
-    shared = [entry.label == MISSING for entry in route.entries]
+    boxes = [bound is not None and len(bound) > 1 for bound in (evidence.lower, evidence.upper)]
+    shared = [entry.label == MISSING and not any(boxes) for entry in route.entries]
     per_row = sum(
         _fold_count(entry.folds) * width ** (2 if square else 1)
         for entry, width, square, once in zip(route.entries, widths, squared, shared, strict=True)

@@ -7,29 +7,38 @@ looks answers nothing, and they see the region integrated out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.environment import Environment
+from subtractive.circuits.environment import Environment, Message
 from subtractive.circuits.route import Route
-from subtractive.numerics.scaled import Scaled, Unscaled, double, normalise_rows, settle
+from subtractive.numerics.scaled import Unscaled, double, settle
 from subtractive.queries.evidence import Evidence
 from subtractive.queries.marginal import OBSERVED, square_leaf
 
-AtInput = Callable[[int, Tensor], Tensor | None]
+AtInput = Callable[[int, Tensor], Unscaled | None]
 
 
 class Inside(NamedTuple):
-    """The messages of a climb for |c|², by region: vectors (n, i) or grams (n, i, j)."""
+    """The messages of a climb for |c|², by region: vectors (1, n, i) or grams (1, n, i, j)."""
 
     circuit: Circuit
     num_rows: int
-    messages: dict[int, Tensor]
+    messages: dict[int, Message]
     observed: frozenset[int]  # regions observed in all rows
+
+
+class Call(NamedTuple):
+    """A region on the way down, before its children or after them."""
+
+    region: int
+    parent: int | None
+    is_entering: bool
+    is_last: bool  # of its parent's children
+    is_read: bool  # whether regions visited later see its vector
 
 
 def inside(circuit: Circuit, evidence: Evidence, route: Route) -> Inside:
@@ -42,22 +51,23 @@ def gather_inside(circuit: Circuit, route: Route, leaves: list[Unscaled], num_ro
     """Climb from given leaves and keep every message by its region."""
     steps = circuit.messages(route, leaves, circuit.scaled)
     schedule = route.schedule
-    messages: dict[int, Tensor] = {}
-    tensors: list[tuple[tuple[int, ...], Scaled]] = [
-        *zip(schedule.inputs, (settle(leaf) for leaf in leaves), strict=True),
+    messages: dict[int, Message] = {}
+    tensors: list[tuple[tuple[int, ...], Message]] = [
+        *zip(schedule.inputs, leaves, strict=True),
         *zip((step.regions for step in schedule.steps), steps, strict=True),
     ]
     for regions, message in tensors:  # a region with a sum of its own keeps that
         for place, region in enumerate(regions):
-            messages[region] = message.mantissa[place].to(double(message.mantissa.dtype))
+            messages[region] = message.take(slice(place, place + 1))
     known = {
         region
         for regions, entry in zip(schedule.inputs, route.entries, strict=True)
         for region in regions
         if entry.label == OBSERVED
     }
-    for region, node in enumerate(circuit.graph.regions):
-        if node.partitions and all(child in known for child in node.partitions[0].children):
+    for region in range(len(circuit.graph.regions)):
+        children = _children(circuit, region)
+        if children and all(child in known for child in children):
             known.add(region)
     return Inside(circuit, num_rows, messages, frozenset(known))
 
@@ -65,51 +75,72 @@ def gather_inside(circuit: Circuit, route: Route, leaves: list[Unscaled], num_ro
 def descend(inside: Inside, at_input: AtInput) -> None:
     """Visit every input region that is not observed, with its environment (n, i, j).
 
-    ``at_input(region, environment)`` may return the values f(x) (n, i) of the region's functions
-    at values it has drawn.
+    ``at_input(region, environment)`` may return the message f(x), (1, n, i), of the region's
+    functions at values it has drawn.
     """
     circuit = inside.circuit
-    dtype = inside.messages[circuit.graph.root].dtype
     known = {region: inside.messages[region] for region in inside.observed}
     products: dict[int, Environment] = {}  # of the product units below each region's sum
-    for region, parent, entering in _walk(circuit, inside.observed):
-        children = _children(circuit, region)
-        if not entering:
-            del products[region]
-            if all(child in known for child in children):
-                known[region] = _mixed(circuit, region, [known.pop(c) for c in children])
+    for call in _walk(circuit, inside.observed):
+        region, children = call.region, _children(circuit, call.region)
+        if not call.is_entering:
+            vectors = [known.pop(child) for child in children if child in known]
+            if call.is_read and len(vectors) == len(children):
+                known[region] = _mixed(circuit, region, vectors)
             continue
-        if parent is None:
-            environment = Environment.of_root(inside.num_rows, circuit.num_outputs, dtype)
-        else:
-            siblings = [c for c in _children(circuit, parent) if c != region]
-            environment = circuit.layer_of(parent).environment(
-                products[parent],
-                [known.get(c, inside.messages[c]).to(dtype) for c in siblings],
-                _children(circuit, parent).index(region),
-            )
-        if circuit.has_sum(region):
-            environment = environment.below_sum(circuit.weight_of(region))
+        environment = _environment(inside, call, products, known)
         if children:
             products[region] = environment
             continue
-        values = at_input(region, environment.matrix())
-        if values is not None:
+        values = at_input(region, environment.matrix().expand(inside.num_rows, -1, -1))
+        if values is not None and call.is_read:
             known[region] = _mixed(circuit, region, [values])
 
 
-def _walk(circuit: Circuit, skip: frozenset[int]) -> Iterator[tuple[int, int | None, bool]]:
-    """(region, parent, entering or leaving), depth first, without recursion: trees may be deep."""
-    stack: list[tuple[int, int | None, bool]] = [(circuit.graph.root, None, True)]
+def _environment(
+    inside: Inside, call: Call, products: dict[int, Environment], known: dict[int, Message]
+) -> Environment:
+    """The environment of what a region's sum is taken of, or of its input functions."""
+    circuit = inside.circuit
+    if call.parent is None:
+        dtype = double(settle(inside.messages[call.region]).mantissa.dtype)
+        environment = Environment.of_root(circuit.num_outputs, dtype)
+    else:
+        family = _children(circuit, call.parent)
+        siblings = [known.get(c, inside.messages[c]) for c in family if c != call.region]
+        # Deep trees would keep an environment for each level.
+        above = products.pop(call.parent) if call.is_last else products[call.parent]
+        layer = circuit.layer_of(call.parent)
+        environment = layer.environment(above, siblings, family.index(call.region))
+    if circuit.has_sum(call.region):
+        environment = environment.below_sum(circuit.weight_of(call.region))
+    return environment
+
+
+def _walk(circuit: Circuit, skip: frozenset[int]) -> Iterator[Call]:
+    """Every region, depth first, without recursion: trees may be deep.
+
+    Small regions come first: once they are known, the environment of a large sibling keeps its
+    rank.
+    """
+    regions = circuit.graph.regions
+    root = Call(circuit.graph.root, None, is_entering=True, is_last=True, is_read=False)
+    stack = [] if root.region in skip else [root]
     while stack:
-        region, parent, entering = stack.pop()
-        if region in skip:
-            continue
-        yield region, parent, entering
-        children = _children(circuit, region)
-        if entering and children:
-            stack.append((region, parent, False))
-            stack.extend((child, region, True) for child in reversed(children))
+        call = stack.pop()
+        yield call
+        children = [child for child in _children(circuit, call.region) if child not in skip]
+        if call.is_entering and children:
+            stack.append(call._replace(is_entering=False))
+            children.sort(key=lambda child: regions[child].bits.bit_count())
+            for child in reversed(children):
+                is_last = child == children[-1]
+                is_read = call.is_read or not is_last
+                stack.append(
+                    root._replace(
+                        region=child, parent=call.region, is_last=is_last, is_read=is_read
+                    )
+                )
 
 
 def _children(circuit: Circuit, region: int) -> tuple[int, ...]:
@@ -117,11 +148,9 @@ def _children(circuit: Circuit, region: int) -> tuple[int, ...]:
     return partitions[0].children if partitions else ()
 
 
-def _mixed(circuit: Circuit, region: int, vectors: list[Tensor]) -> Tensor:
-    """The vector (n, o) of a region from those of its children, or of its input functions."""
+def _mixed(circuit: Circuit, region: int, vectors: Sequence[Message]) -> Message:
+    """The vector (1, n, o) of a region from those of its children, or of its input functions."""
     if not circuit.has_sum(region):
-        return normalise_rows(vectors[0])
-    scale = torch.zeros(1, len(vectors[0]), dtype=torch.float64)
-    children = [Scaled(vector[None], scale) for vector in vectors]
-    layer, place = circuit.layer_of(region), circuit.place_of(region)
-    return layer.scaled(children, slice(place, place + 1)).mantissa[0]
+        return vectors[0]
+    place = circuit.place_of(region)
+    return circuit.layer_of(region).scaled(vectors, slice(place, place + 1))

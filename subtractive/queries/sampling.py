@@ -38,7 +38,7 @@ def _draw_block(
 ) -> Tensor:
     drawn = evidence.x.double().clone()
 
-    def draw(region: int, environment: Tensor) -> Tensor:
+    def draw(region: int, environment: Tensor) -> Unscaled:
         layer, place = circuit.input_of(region)
         scope = list(layer.scopes[place.start])
         p = layer.tensors(place, torch.float64)
@@ -46,7 +46,7 @@ def _draw_block(
         real = environment.real if environment.is_complex() else environment
         fresh = layer.family.sample_square(p, real, columns, evidence.pattern(scope), generator)
         drawn[:, scope] = torch.where(seen, columns, fresh)
-        return settle(layer.family.values(p, drawn[None][..., scope])).mantissa[0]
+        return layer.family.values(p, drawn[None][..., scope])
 
     descend(inside(circuit, evidence, route), draw)
     return drawn

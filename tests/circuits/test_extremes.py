@@ -362,6 +362,21 @@ def test_the_size_of_the_weights_does_not_matter(layer, dtype, size):
     check_finite_slopes(scaled, q.log_square(x).sum())
 
 
+@pytest.mark.parametrize("size", [1e-160, 1e160])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_weights_whose_squares_are_no_numbers_still_have_integrals(layer, size):
+    circuit = gaussians(sub.linear_tree(4), product=LAYERS[layer], num_units=2)
+    x = points("gaussian", 3, 4)
+    x[1, 2] = x[2, 0] = math.nan
+    before = sub.SquaredCircuit(circuit).log_square(x), log_square_partition(circuit)
+    with torch.no_grad():
+        for k in range(3):
+            circuit.layer(k).weights.value.mul_(size)
+    after = sub.SquaredCircuit(circuit).log_square(x), log_square_partition(circuit)
+    for one, other in zip(before, after, strict=True):
+        torch.testing.assert_close(other, one + 6 * math.log(size), rtol=1e-13, atol=0)
+
+
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("family", ["gaussian", "spline", "embedding", "binomial"])
 def test_single_precision_is_close_to_double(graph, family):

@@ -98,6 +98,19 @@ def test_steps_that_are_not_finite_are_skipped_and_counted(monkeypatch):
     assert all(parameter.isfinite().all() for parameter in density.parameters())
 
 
+def test_steps_at_which_z_cancels_are_skipped(monkeypatch):
+    density = model()
+
+    def cancelled(model, batch):
+        raise sub.CancellationError
+
+    monkeypatch.setattr(loop, "negative_log_likelihood", cancelled)
+    before = copy.deepcopy(density.state_dict())
+    history = sub.fit(density, table(100), batch_size=50, max_epochs=1, progress=False)
+    assert history.skipped_steps == 2
+    assert all(torch.equal(before[name], value) for name, value in density.state_dict().items())
+
+
 def test_an_interrupt_keeps_the_best_weights_so_far(monkeypatch):
     density = model()
     start = density.log_prob(table()).mean()
