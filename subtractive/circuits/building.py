@@ -118,3 +118,10 @@ def check_widths(num_units: int, num_outputs: int, num_input_units: int | None) 
     if num_input_units is None:
         return Widths(inner, inner, outputs)
     return Widths(whole_number("num_input_units", num_input_units, 1), inner, outputs)
+
+
+def as_generator(seed: int | torch.Generator | None) -> torch.Generator | None:
+    """A generator from a seed; ``None`` draws from torch's global one."""
+    if seed is None or isinstance(seed, torch.Generator):
+        return seed
+    return torch.Generator().manual_seed(whole_number("seed", seed, 0))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from subtractive.circuits.building import (
+    as_generator,
     build_inputs,
     build_layers,
     check_widths,
@@ -63,7 +64,7 @@ class Circuit(nn.Module):
         super().__init__()
         families = family_of_region(graph, inputs)
         widths = check_widths(num_units, num_outputs, num_input_units)
-        generator = torch.Generator().manual_seed(seed) if isinstance(seed, int) else seed
+        generator = as_generator(seed)
         # A Hadamard product cannot change the width, so a sum after each input region does.
         widen = product is HadamardLayer and widths.inputs != widths.inner
         schedule = fold(graph, fold_labels(graph, families), sum_inputs=widen)

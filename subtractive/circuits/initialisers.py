@@ -40,6 +40,8 @@ def log_normal(mean: float = 0.0, std: float = 1.0) -> Initialiser:
 
 def dirichlet(concentration: float = 1.0) -> Initialiser:
     """Each row of a weight matrix from a Dirichlet distribution: positive, summing to one."""
+    if not concentration > 0:
+        raise ValueError(f"the concentration must be positive, got {concentration}.")
 
     def draw(shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
         alpha = torch.full(tuple(shape), concentration, dtype=torch.float64)

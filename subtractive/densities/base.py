@@ -158,7 +158,7 @@ class Density(nn.Module, ABC):
         return self._moments(given)[1]
 
     def covariance(self, given: Values | None = None) -> Tensor:
-        """The covariances of all variables, (d, d); zero where a variable is given."""
+        """The covariances of all variables, (d, d), zero where one is given; without gradient."""
         evidence = self._given_evidence(given)
         return cumulants(lambda tilt: self.log_tilted(evidence, tilt), self.num_variables)[1]
 

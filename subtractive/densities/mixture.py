@@ -71,10 +71,9 @@ class Mixture(Density):
         posterior = (shares - log_sum_exp(shares)[:, None]).exp()  # (n, m)
         members = [member.answer(evidence, questions) for member in self._densities()]
         answers: Answers = []
-        for answer in zip(*members, strict=True):
+        for answer, observed in zip(zip(*members, strict=True), evidence.observed.T, strict=True):
             known = [tensor for tensor in answer if tensor is not None]
-            stacked = torch.stack(known, -1) if known else None  # (n, q, m)
-            answers.append(None if stacked is None else _averaged(stacked, posterior[:, None]))
+            answers.append(_averaged(known, posterior, observed) if known else None)
         return answers
 
     def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:
@@ -96,10 +95,14 @@ class Mixture(Density):
         return [member for member in self.members if isinstance(member, Density)]
 
 
-def _averaged(answers: Tensor, posterior: Tensor) -> Tensor:
-    """Answers (n, q) of all members by their posterior (n, 1, m), impossible members left out."""
-    # A member that excludes the evidence has no answer, and zero times NaN is NaN.
-    return (torch.where(posterior == 0, 0.0, answers) * posterior).sum(-1)
+def _averaged(answers: Sequence[Tensor], posterior: Tensor, observed: Tensor) -> Tensor:
+    """The members' answers, (n, q) each, by their posterior (n, m); NaN where observed (n,)."""
+    # NaN times zero is NaN, and so is its gradient: a member that excludes the evidence has no
+    # answer, and neither has an observed variable.
+    silent = (posterior == 0) | observed[:, None]
+    stacked = torch.where(silent[:, None], 0.0, torch.stack(list(answers), -1))  # (n, q, m)
+    average = (stacked * posterior[:, None]).sum(-1)
+    return torch.where(observed[:, None], math.nan, average)
 
 
 def _checked_members(members: object) -> list[Density]:

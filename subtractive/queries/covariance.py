@@ -19,6 +19,9 @@ from subtractive.numerics.scaled import Scaled, Unscaled, log_magnitude, log_sum
 from subtractive.queries.evidence import Evidence
 from subtractive.queries.marginal import OBSERVED, labels
 
+# How many rows of a Hessian are computed together: each holds the gradients of all messages.
+_ROWS = 32
+
 
 def log_tilted_square(circuit: Circuit, evidence: Evidence, tilt: Tensor) -> Tensor:
     """log Σ_s ∫|c_s|² (1 + t + t²/2) over what is not observed in one row, a scalar."""
@@ -31,15 +34,20 @@ def log_tilted_plain(circuit: Circuit, evidence: Evidence, tilt: Tensor) -> Tens
 
 
 def cumulants(log_tilted: Callable[[Tensor], Tensor], size: int) -> tuple[Tensor, Tensor]:
-    """The gradient (d,) and the Hessian (d, d) of a function of the tilt, at zero."""
+    """The gradient (d,) and the Hessian (d, d) of a function of the tilt, at zero.
+
+    No gradient passes to the parameters.
+    """
     with torch.enable_grad():
         tilt = torch.zeros(size, dtype=torch.float64, requires_grad=True)
         (mean,) = torch.autograd.grad(log_tilted(tilt), tilt, create_graph=True)
         rows = [
-            torch.autograd.grad(entry, tilt, retain_graph=True, materialize_grads=True)[0]
-            for entry in mean
+            torch.autograd.grad(
+                mean, tilt, some, retain_graph=True, materialize_grads=True, is_grads_batched=True
+            )[0]
+            for some in torch.eye(size, dtype=torch.float64).split(_ROWS)
         ]
-    covariance = torch.stack(rows).detach()
+    covariance = torch.cat(rows).detach()
     return mean.detach(), 0.5 * (covariance + covariance.mT)
 
 

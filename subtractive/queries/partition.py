@@ -11,7 +11,8 @@ from torch import Tensor
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.route import Visit
 from subtractive.inputs.base import EVERYWHERE
-from subtractive.numerics.scaled import Scaled, Unscaled, log_magnitude, log_sum
+from subtractive.numerics.scaled import Scaled, Unscaled, log_magnitude, log_sum, settle
+from subtractive.numerics.signed_log import SignedLog
 
 # Rounding errors of this relative size are simulated; real ones in float64 are 1e7 times smaller.
 _NOISE = 2.0**-30
@@ -59,16 +60,22 @@ def check_cancellation(circuit: Circuit, log_partition: Tensor) -> None:
     """
     noise = torch.Generator(device=circuit.device).manual_seed(0)
 
-    def rule(visit: Visit, children: Sequence[Unscaled | Scaled]) -> Scaled:
+    def scaled(visit: Visit, children: Sequence[Unscaled | Scaled]) -> Scaled:
         message = circuit.scaled(visit, children)
-        return Scaled(message.mantissa * _noisy(message.mantissa, noise), message.log_scale)
+        return message._replace(mantissa=message.mantissa * _noisy(message.mantissa, noise))
+
+    def signed(visit: Visit, children: Sequence[Unscaled | SignedLog]) -> SignedLog:
+        sign, log_abs = circuit.signed_log(visit, children)
+        return SignedLog(sign * _noisy(sign, noise), log_abs)
 
     leaves = []
     for leaf in square_integrals(circuit):
         factor = _noisy(leaf.some, noise)
         mantissa = factor if leaf.mantissa is None else leaf.mantissa * factor
         leaves.append(Unscaled(mantissa, leaf.exponent))
-    root = circuit.climb(circuit.straight, leaves, rule)
+    root = circuit.climb(circuit.straight, leaves, scaled)
+    if root.log_scale.isnan().any():  # underflow, which is another matter than cancellation
+        root = settle(Unscaled(*circuit.climb(circuit.straight, leaves, signed)))
     change = (log_magnitude(root)[0] - log_partition).abs()
     if not (_trace(root) > 0 and change <= 1):
         warnings.warn(

@@ -12,7 +12,6 @@ from scipy import stats
 import subtractive as sub
 from subtractive.inputs.asking import CumulativeAt, DensityAt, Moments
 from subtractive.queries import marginal
-from subtractive.queries.covariance import cumulants
 from subtractive.queries.evidence import make_evidence
 from subtractive.queries.univariate import answer_plain, answer_square, as_row
 
@@ -225,7 +224,9 @@ def test_hundreds_of_variables_are_asked_at_once(graph):
     mean = p.mean(given)
     assert mean.isfinite().all()
     assert bool((p.variance(given)[1::3] > 0).all())
-    tilted = cumulants(lambda tilt: p.log_tilted(evidence, tilt), 300)[0]
+    tilt = torch.zeros(300, dtype=torch.float64, requires_grad=True)
+    with torch.enable_grad():
+        (tilted,) = torch.autograd.grad(p.log_tilted(evidence, tilt), tilt)
     free = ~evidence.observed[0]
     torch.testing.assert_close(mean[free], tilted[free], rtol=1e-9, atol=1e-9)
 
@@ -247,7 +248,6 @@ def test_evidence_between_narrow_components_leaves_both_of_them_to_a_sum():
     torch.testing.assert_close(p.mean({0: 0.0, 1: 1.0})[2].item(), 0.5, rtol=1e-9, atol=0)
 
 
-@pytest.mark.xfail(reason="environments are not kept in logarithms: the descent underflows")
 def test_evidence_between_narrow_components_leaves_both_of_them_to_a_square():
     p = narrow_pair(sub.SquaredCircuit, sub.real_weights)
     covariance = p.covariance({0: 0.0, 1: 1.0})
