@@ -35,10 +35,7 @@ class Environment(NamedTuple):
 
     def matrix(self) -> Tensor:
         """E, (n or 1, i, j)."""
-        return self.left if self.right is None else _levelled(self.unlevelled())
-
-    def unlevelled(self) -> Tensor:
-        return self.left if self.right is None else self.left.mT @ self.right.conj()
+        return self.left if self.right is None else _product(self.left, self.right)
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """Left and right, both (n or 1, r, i)."""
@@ -49,15 +46,16 @@ class Environment(NamedTuple):
 
     def below_sum(self, weight: Tensor) -> Environment:
         """The environment ``Wᵀ E W*`` of the inputs of a sum with weights (o, i)."""
-        weight = weight.to(self.left.dtype)
+        weight = normalise_rows(weight.to(self.left.dtype)[None])[0]
         if self.right is None:
             # E is Hermitian: its conjugate is its transpose.
             left, right = self.left.conj() @ weight, weight[None]
         else:
             left, right = self.left @ weight, self.right @ weight
-        below = Environment(normalise_rows(left), normalise_rows(right))
         rank, width = left.shape[1:]
-        return below if rank < width else Environment(below.matrix(), None)
+        if rank < width:
+            return Environment(normalise_rows(left), normalise_rows(right))
+        return Environment(_levelled(_product(left, right)), None)
 
 
 def below_hadamard(above: Environment, siblings: Sequence[Message]) -> Environment:
@@ -69,7 +67,7 @@ def below_hadamard(above: Environment, siblings: Sequence[Message]) -> Environme
     # All siblings at once: inputs that disagree by more than a float can hold add their exponents.
     sibling = multiply(siblings).mantissa[0].to(above.left.dtype)
     if sibling.dim() == 3:
-        return Environment(_levelled(above.unlevelled() * sibling), None)
+        return Environment(_levelled(above.matrix() * sibling), None)
     vector = sibling[:, None, :]  # (n, 1, i)
     if above.right is not None:
         left, right = above.left * vector, above.right * vector
@@ -96,7 +94,7 @@ def below_kronecker(above: Environment, siblings: Sequence[Message], slot: int) 
             left, right = _apply(other.mT, left).flatten(1, 2), right.flatten(1, 2)
     if all(other.dim() == 2 for other in others):
         return Environment(normalise_rows(left), normalise_rows(right))
-    return Environment(_levelled(left.mT @ right.conj()), None)
+    return Environment(_levelled(_product(left, right)), None)
 
 
 def _apply(matrix: Tensor, side: Tensor) -> Tensor:
@@ -104,10 +102,18 @@ def _apply(matrix: Tensor, side: Tensor) -> Tensor:
     return torch.unflatten(matrix[:, None] @ side.flatten(3), 3, side.shape[3:])
 
 
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """E_ij = Σ_r left_ri right_rj*, (n, i, j)."""
+    return left.mT @ right.conj()
+
+
 def _levelled(form: Tensor) -> Tensor:
-    """Divide positive semi-definite forms (n, i, j) by their largest entries, on the diagonal."""
+    """Divide positive semi-definite forms (n, i, j) by their largest entries, on the diagonal.
+
+    In place: an environment of many rows is large, and nobody else holds it yet.
+    """
     peak = form.detach().diagonal(dim1=-2, dim2=-1).real.amax(-1)
-    return form / _or_one(peak)[:, None, None]
+    return form.div_(_or_one(peak)[:, None, None])
 
 
 def _or_one(peak: Tensor) -> Tensor:

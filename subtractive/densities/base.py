@@ -40,8 +40,8 @@ Given = Values | Tensor | None
 class Density(nn.Module, ABC):
     """A normalised density with exact marginals and conditionals.
 
-    Rows are samples, columns are variables; a NaN entry is integrated out. Everything is
-    differentiable, and results are in float64.
+    Rows are samples, columns are variables; a NaN entry is integrated out. Densities,
+    probabilities, means and variances are differentiable, and results are in float64.
     """
 
     @property

@@ -36,9 +36,9 @@ class SignedMixture(NamedTuple):
         rate = math.sqrt(0.5) / self.scale
         z = (t[:, None] - mean).mul_(rate)  # (r, k)
         # P(x <= t) is (1 + erf z) / 2.
-        height = 0.5 * (weights * torch.erf(z).add_(1)).sum(-1)
+        height = torch.erf(z).add_(1).mul_(weights).sum(-1) / 2
         bell = z.square_().neg_().exp_().mul_(rate)
-        return height, (weights * bell).sum(-1) / math.sqrt(math.pi)
+        return height, bell.mul_(weights).sum(-1) / math.sqrt(math.pi)
 
     def normal_quantile(self, uniform: Tensor) -> Tensor:
         """Where a Gaussian of the same mean and variance reaches ``uniform``, (n,)."""
@@ -55,7 +55,7 @@ def pair_weights(form: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     num_rows, _, units = form.shape
     i, j = torch.triu_indices(units, units, device=form.device)
     entries = form.flatten(1).gather(1, (i * units + j).expand(num_rows, -1))
-    return entries * torch.where(i == j, 1.0, 2.0), i, j
+    return entries.mul_(torch.where(i == j, 1.0, 2.0)), i, j
 
 
 def draw_gaussian_square(

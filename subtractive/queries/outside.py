@@ -72,6 +72,15 @@ def gather_inside(circuit: Circuit, route: Route, leaves: list[Unscaled], num_ro
     return Inside(circuit, num_rows, messages, frozenset(known))
 
 
+def numbers_per_row(circuit: Circuit) -> int:
+    """How many numbers one row of a descent may hold at a time.
+
+    Many times the largest environment: blocks of rows then fit into a processor's cache.
+    """
+    sums = [layer.weights()[0].numel() for layer in circuit.all_layers()]
+    return 32 * max(*sums, *(layer.num_units**2 for layer in circuit.input_layers()))
+
+
 def descend(inside: Inside, at_input: AtInput) -> None:
     """Visit every input region that is not observed, with its environment (n, i, j).
 

@@ -18,7 +18,7 @@ from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.scaled import Scaled, Unscaled, settle
 from subtractive.queries.evidence import Evidence
 from subtractive.queries.marginal import blocks, plain_leaf, square_leaf
-from subtractive.queries.outside import descend, inside
+from subtractive.queries.outside import descend, inside, numbers_per_row
 
 
 @torch.no_grad()
@@ -27,8 +27,8 @@ def sample_square(
 ) -> Tensor:
     """Rows (n, d) from Σ_s |c_s|², each given the observed values of its row of evidence."""
     x = evidence.x.double()
-    widest = max(layer.weights().shape[2] for layer in circuit.all_layers())
-    for rows, route in blocks(circuit, evidence, square_leaf, more_per_row=8 * widest**2):
+    more = numbers_per_row(circuit)
+    for rows, route in blocks(circuit, evidence, square_leaf, more_per_row=more):
         x = x.index_copy(0, rows, _draw_block(circuit, evidence.rows(rows), route, generator))
     return x
 
