@@ -41,8 +41,8 @@ def invert(
         newton = here - (value - target[rows]) / slope
         inside = (newton > low) & (newton < high)
         is_small = (newton - here).abs() <= _SMALL_STEP * width[rows]
-        # A small step out of the bracket is rounding: there is nothing better than to stay.
-        safe = torch.where(is_small, here, 0.5 * (low + high))
+        # A small step out of the bracket is rounding: there is nothing better than its end.
+        safe = torch.where(is_small, newton.clamp(low, high), 0.5 * (low + high))
         point = point.index_copy(0, rows, torch.where(inside, newton, safe))
         lower, upper = lower.index_copy(0, rows, low), upper.index_copy(0, rows, high)
         is_narrow = high - low <= 1e-15 * width[rows] + 4e-16 * here.abs()

@@ -46,6 +46,7 @@ def square_leaf(layer: InputLayer, entry: Entry, evidence: Evidence) -> Unscaled
         point = layer.values(evidence.x, folds).outer()
         return choose(observed, point, layer.gram(folds, evidence.window(variables)))
     assert isinstance(label, tuple)
+    evidence.window(variables)  # refuses a box, for which there is no closed form
     return layer.partial_gram(evidence.x, label, folds)
 
 
@@ -62,6 +63,7 @@ def plain_leaf(layer: InputLayer, entry: Entry, evidence: Evidence) -> Unscaled:
         point = layer.values(evidence.x, folds)
         return choose(observed, point, layer.integral(folds, evidence.window(variables)))
     assert isinstance(label, tuple)
+    evidence.window(variables)  # refuses a box, for which there is no closed form
     return layer.partial_integral(evidence.x, label, folds)
 
 

@@ -77,8 +77,8 @@ def numbers_per_row(circuit: Circuit) -> int:
 
     Many times the largest environment: blocks of rows then fit into a processor's cache.
     """
-    sums = [layer.weights()[0].numel() for layer in circuit.all_layers()]
-    return 32 * max(*sums, *(layer.num_units**2 for layer in circuit.input_layers()))
+    sums = [int(layer.weights()[0].numel()) for layer in circuit.all_layers()]
+    return 32 * max(sums + [layer.num_units**2 for layer in circuit.input_layers()])
 
 
 def descend(inside: Inside, at_input: AtInput) -> None:

@@ -210,7 +210,6 @@ def test_regions_of_several_variables_refuse_boxes_of_their_own(box):
         p.probability(box)
 
 
-@pytest.mark.xfail(reason="the leaves of partly observed regions do not look at the box")
 @pytest.mark.parametrize("density", [sub.SquaredCircuit, sub.MonotonicCircuit])
 def test_partly_known_regions_refuse_boxes_of_their_own(density):
     circuit = sub.Circuit(
