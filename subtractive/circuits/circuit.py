@@ -22,8 +22,9 @@ from subtractive.circuits.route import Map, Route, Visit
 from subtractive.circuits.weights import WeightKind, Weights, real_weights
 from subtractive.inputs.base import InputFamily
 from subtractive.inputs.layer import InputLayer
-from subtractive.numerics.scaled import Scaled, Unscaled, settle
+from subtractive.numerics.scaled import Scaled, settle
 from subtractive.numerics.signed_log import SignedLog
+from subtractive.numerics.unscaled import Unscaled
 from subtractive.regions.graph import RegionGraph
 from subtractive.regions.schedule import Schedule, fold
 

@@ -11,7 +11,8 @@ from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.layers import Layer
 from subtractive.circuits.route import Visit
 from subtractive.circuits.weights import RealWeights
-from subtractive.numerics.scaled import Scaled, Unscaled
+from subtractive.numerics.scaled import Scaled
+from subtractive.numerics.unscaled import Unscaled
 
 
 @torch.no_grad()

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.numerics.scaled import Scaled, Unscaled, multiply, normalise_rows, settle
+from subtractive.numerics.scaled import Scaled, multiply, normalise_rows, settle
+from subtractive.numerics.unscaled import Unscaled
 
 Message = Unscaled | Scaled
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from subtractive.circuits.environment import Environment, below_hadamard, below_kronecker
 from subtractive.circuits.weights import Weights
-from subtractive.numerics.scaled import Index, Scaled, Unscaled, joined, multiply, rescale, settle
+from subtractive.numerics.scaled import Scaled, joined, multiply, rescale, settle
 from subtractive.numerics.signed_log import (
     SignedLog,
     kronecker_signed,
@@ -25,6 +25,7 @@ from subtractive.numerics.signed_log import (
     multiply_signed,
     signed_log,
 )
+from subtractive.numerics.unscaled import Index, Unscaled
 
 
 def mix(weight: Tensor, values: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ from subtractive.queries.evidence import (
     given_row,
     make_evidence,
 )
+from subtractive.queries.imputation import fill_gaps, gap_questions
 from subtractive.queries.mode import ascend, best_rows
 from subtractive.queries.quantile import quantiles, state_quantiles
 from subtractive.queries.univariate import Answers, as_row
@@ -206,20 +207,8 @@ class Density(nn.Module, ABC):
         check_possible(self.log_weight(evidence).detach())
         if sample:
             return self.sample_given(evidence, generator)
-        questions: list[Question | None] = []
-        for variable, family in enumerate(self.families):
-            states = torch.arange(family.num_states or 0, dtype=torch.float64)
-            complete = bool(evidence.observed[:, variable].all())
-            asked = Moments() if family.num_states is None else DensityAt(states)
-            questions.append(None if complete else asked)
-        filled = evidence.x.double()
-        for variable, answer in enumerate(self.answer(evidence, questions)):
-            if answer is not None:
-                discrete = self.families[variable].num_states is not None
-                best = answer.nan_to_num(0.0).argmax(1).double() if discrete else answer[:, 0]
-                column = torch.where(evidence.observed[:, variable], filled[:, variable], best)
-                filled = filled.index_copy(1, torch.tensor([variable]), column[:, None])
-        return filled.detach()
+        answers = self.answer(evidence, gap_questions(evidence, self.families))
+        return fill_gaps(evidence, self.families, answers).detach()
 
     def mode(
         self,
@@ -300,16 +289,12 @@ class Density(nn.Module, ABC):
 
     def _given_table(self, num_samples: int | None, given: Given) -> Tensor:
         if given is None or isinstance(given, Mapping):
-            if (
-                isinstance(num_samples, bool)
-                or not isinstance(num_samples, int)
-                or num_samples < 0
-            ):
+            is_count = isinstance(num_samples, int) and not isinstance(num_samples, bool)
+            if num_samples is None or not is_count or num_samples < 0:
                 raise ValueError(
                     f"num_samples must be a whole number of at least 0, got {num_samples!r}."
                 )
-            row = given_row(given or {}, self.num_variables)
-            return row.expand(num_samples, -1)
+            return given_row(given or {}, self.num_variables).expand(num_samples, -1)
         table = as_table(given, self.num_variables, self.device)
         if num_samples not in (None, len(table)):
             raise ValueError(

@@ -13,7 +13,8 @@ from subtractive.densities.base import Density
 from subtractive.inputs.base import InputFamily, Question
 from subtractive.inputs.drawing import uniforms
 from subtractive.numerics.inversion import choose_cell
-from subtractive.numerics.scaled import Unscaled, log_sum_exp, settle
+from subtractive.numerics.scaled import log_sum_exp, settle
+from subtractive.numerics.unscaled import Unscaled
 from subtractive.queries.evidence import Evidence
 from subtractive.queries.univariate import Answers
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import InputFamily, Question, Tensors, Window
-from subtractive.numerics.scaled import Unscaled, side_by_side
+from subtractive.numerics.unscaled import Unscaled, side_by_side
 
 
 @final

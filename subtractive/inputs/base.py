@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from subtractive.numerics.scaled import Unscaled, largest_exponent, relative_values
+from subtractive.numerics.unscaled import Unscaled, largest_exponent, relative_values
 
 Tensors = Mapping[str, Tensor]
 

@@ -14,7 +14,8 @@ from torch.nn.functional import logsigmoid
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window, state_weights
 from subtractive.inputs.drawing import draw_state, draw_state_of_unit
 from subtractive.inputs.embedding import check_states, whole_number
-from subtractive.numerics.scaled import Unscaled, safe_log
+from subtractive.numerics.scaled import safe_log
+from subtractive.numerics.unscaled import Unscaled
 
 # exp(-600) and its products with numbers of moderate size are far from the underflow of float64.
 SAFE_EXPONENT = 600.0

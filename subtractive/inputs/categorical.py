@@ -21,7 +21,7 @@ from subtractive.inputs.embedding import (
     whole_number,
     window_weights,
 )
-from subtractive.numerics.scaled import Unscaled
+from subtractive.numerics.unscaled import Unscaled
 
 
 def window_table(logits: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

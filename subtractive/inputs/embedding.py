@@ -15,7 +15,7 @@ from torch import Tensor
 
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window, state_weights
 from subtractive.inputs.drawing import draw_state, draw_state_of_unit
-from subtractive.numerics.scaled import Unscaled
+from subtractive.numerics.unscaled import Unscaled
 
 
 def look_up(table: Tensor, index: Tensor) -> Tensor:

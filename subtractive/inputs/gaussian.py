@@ -17,7 +17,8 @@ from torch import Tensor
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window
 from subtractive.inputs.drawing import uniforms
 from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
-from subtractive.numerics.scaled import Unscaled, safe_log
+from subtractive.numerics.scaled import safe_log
+from subtractive.numerics.unscaled import Unscaled
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 

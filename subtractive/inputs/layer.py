@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from subtractive.inputs.base import InputFamily, Tensors, Window
-from subtractive.numerics.scaled import Index, Unscaled
+from subtractive.numerics.unscaled import Index, Unscaled
 
 
 @final

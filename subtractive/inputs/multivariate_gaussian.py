@@ -25,7 +25,7 @@ from subtractive.inputs.normals import (
     unit_pairs,
     whiten,
 )
-from subtractive.numerics.scaled import Unscaled
+from subtractive.numerics.unscaled import Unscaled
 
 
 @final

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import InputFamily, Question, Tensors, Window
-from subtractive.numerics.scaled import Unscaled
+from subtractive.numerics.unscaled import Unscaled
 
 _FOR_STUDY = (
     "a written-out square is for study: it can be evaluated and integrated, but neither squared "

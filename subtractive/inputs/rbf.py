@@ -20,7 +20,7 @@ from subtractive.inputs.gaussian import (
     window_integral,
 )
 from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
-from subtractive.numerics.scaled import Unscaled
+from subtractive.numerics.unscaled import Unscaled
 
 
 @final

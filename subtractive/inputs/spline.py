@@ -17,7 +17,7 @@ from subtractive.inputs.base import Tensors, UnivariateFamily, Window
 from subtractive.inputs.bsplines import quantile_knots, spline_gram, spline_integral, spline_values
 from subtractive.inputs.drawing import by_chunks, draw_piecewise, quadratic, uniforms
 from subtractive.inputs.embedding import share_states, whole_number
-from subtractive.numerics.scaled import Unscaled
+from subtractive.numerics.unscaled import Unscaled
 
 
 @final

@@ -15,62 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-Index = slice | Tensor
-
-
-class Unscaled(NamedTuple):
-    """What an input layer says: ``mantissa * exp(exponent)``, entry by entry.
-
-    ``None`` stands for a mantissa of one or an exponent of zero, whichever a family does not
-    need. The exponential is not taken yet: where inputs are multiplied, exponents are added first.
-    """
-
-    mantissa: Tensor | None  # (f, n, i) or (f, n, i, j)
-    exponent: Tensor | None  # the same
-
-    @property
-    def some(self) -> Tensor:
-        """Whichever tensor is there: for shapes, dtypes and devices."""
-        tensor = self.mantissa if self.mantissa is not None else self.exponent
-        assert tensor is not None
-        return tensor
-
-    @property
-    def is_gram(self) -> bool:
-        return self.some.dim() == 4
-
-    def take(self, index: Index) -> Unscaled:
-        """The messages of some regions."""
-        return Unscaled(
-            None if self.mantissa is None else self.mantissa[index],
-            None if self.exponent is None else self.exponent[index],
-        )
-
-    def rows(self, rows: Tensor) -> Unscaled:
-        """The messages of some rows."""
-        return Unscaled(
-            None if self.mantissa is None else self.mantissa[:, rows],
-            None if self.exponent is None else self.exponent[:, rows],
-        )
-
-    def outer(self) -> Unscaled:
-        """The gram ``v vᴴ`` of a vector, in double precision."""
-        mantissa, exponent = self
-        if mantissa is not None:
-            mantissa = mantissa.to(double(mantissa.dtype))
-            mantissa = mantissa[..., :, None] * mantissa[..., None, :].conj()  # (f, n, i, j)
-        if exponent is not None:
-            exponent = exponent.double()
-            exponent = exponent[..., :, None] + exponent[..., None, :]  # (f, n, i, j)
-        return Unscaled(mantissa, exponent)
-
-    def value(self) -> Tensor:
-        """The plain number; may overflow, so only for entries known to be moderate."""
-        if self.exponent is None:
-            return self.some
-        return (
-            self.exponent.exp() if self.mantissa is None else self.mantissa * self.exponent.exp()
-        )
+from subtractive.numerics.unscaled import Index, Unscaled, double, spread
 
 
 class Scaled(NamedTuple):
@@ -102,11 +47,6 @@ class Scaled(NamedTuple):
         return Scaled(gram, 2 * self.log_scale, 2 * self.lost)
 
 
-def double(dtype: torch.dtype) -> torch.dtype:
-    """The double-precision dtype of the same kind."""
-    return torch.complex128 if dtype.is_complex else torch.float64
-
-
 def settle(message: Unscaled | Scaled) -> Scaled:
     """Take the exponential of an input's message, relative to its largest entry."""
     if isinstance(message, Scaled):
@@ -122,7 +62,7 @@ def settle(message: Unscaled | Scaled) -> Scaled:
         size = size + mantissa.detach().abs().log()
     peak = size.amax(units)  # (f, n)
     finite = torch.where(peak == -math.inf, 0.0, peak)
-    shifted = exponent - _spread(finite, exponent)
+    shifted = exponent - spread(finite, exponent)
     if mantissa is None:
         return Scaled(shifted.exp(), peak.double())
     # Only where the mantissa is (nearly) zero does the exponent exceed the peak, by any amount.
@@ -182,57 +122,6 @@ def multiply(messages: Sequence[Unscaled | Scaled]) -> Scaled:
     return _product(factors)
 
 
-def choose(mask: Tensor, yes: Unscaled, no: Unscaled) -> Unscaled:
-    """Entry by entry of a mask (f, n), the message ``yes`` or the message ``no``."""
-
-    def pick(first: Tensor | None, second: Tensor | None, neutral: float) -> Tensor | None:
-        if first is None and second is None:
-            return None
-        some = first if first is not None else second
-        assert some is not None
-        return torch.where(
-            _spread(mask, some),
-            neutral if first is None else first,
-            neutral if second is None else second,
-        )
-
-    return Unscaled(pick(yes.mantissa, no.mantissa, 1.0), pick(yes.exponent, no.exponent, 0.0))
-
-
-def side_by_side(messages: Sequence[Unscaled], axis: int = 0) -> Unscaled:
-    """Messages of several regions (axis 0) or several rows (axis 1) as one."""
-    if all(message.mantissa is None for message in messages):
-        mantissa = None
-    else:
-        mantissa = torch.cat(
-            [torch.ones_like(m.some) if m.mantissa is None else m.mantissa for m in messages], axis
-        )
-    if all(message.exponent is None for message in messages):
-        return Unscaled(mantissa, None)
-    exponents = [torch.zeros_like(m.some) if m.exponent is None else m.exponent for m in messages]
-    return Unscaled(mantissa, torch.cat(exponents, axis))
-
-
-def largest_exponent(message: Unscaled) -> Tensor | None:
-    """The largest exponent of each region, in the shape of the message."""
-    if message.exponent is None:
-        return None
-    peak = message.exponent.detach().flatten(1).amax(1)  # (f,)
-    finite = torch.where(peak == -math.inf, 0.0, peak)
-    return _spread(finite, message.exponent).expand_as(message.exponent)
-
-
-def relative_values(message: Unscaled, reference: Unscaled) -> Tensor:
-    """Plain numbers in units of the largest exponent of another message in each region."""
-    peak = largest_exponent(reference)
-    if peak is None:
-        return message.some if message.exponent is None else message.value()
-    largest = _spread(peak.flatten(1)[:, 0], message.some)
-    exponent = torch.zeros_like(largest) if message.exponent is None else message.exponent
-    size = torch.exp(exponent - largest)
-    return size if message.mantissa is None else message.mantissa * size
-
-
 def normalise_rows(x: Tensor) -> Tensor:
     """Divide each row of (n, ...) by its largest magnitude; rows of zeros stay."""
     peak = x.detach().abs().amax(tuple(range(1, x.dim())), keepdim=True)
@@ -273,11 +162,7 @@ def safe_log(x: Tensor) -> Tensor:
 
 def _divided(mantissa: Tensor, peak: Tensor) -> Scaled:
     safe = torch.where(peak == 0, 1.0, peak)
-    return Scaled(mantissa / _spread(safe, mantissa), peak.double().log())
-
-
-def _spread(per_row: Tensor, like: Tensor) -> Tensor:
-    return per_row.reshape(per_row.shape + (1,) * (like.dim() - per_row.dim()))
+    return Scaled(mantissa / spread(safe, mantissa), peak.double().log())
 
 
 def _split(messages: Sequence[Unscaled | Scaled]) -> tuple[Tensor | None, list[Scaled]]:

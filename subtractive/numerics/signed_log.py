@@ -14,7 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.numerics.scaled import Index, Unscaled, double, safe_log
+from subtractive.numerics.scaled import safe_log
+from subtractive.numerics.unscaled import Index, Unscaled, double
 
 # How many numbers a sum with a peak for every output may hold at once.
 _CHUNK = 2**22

@@ -15,7 +15,8 @@ from torch import Tensor
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.route import Entry
 from subtractive.inputs.layer import InputLayer
-from subtractive.numerics.scaled import Scaled, Unscaled, log_magnitude, log_sum, side_by_side
+from subtractive.numerics.scaled import Scaled, log_magnitude, log_sum
+from subtractive.numerics.unscaled import Unscaled, side_by_side
 from subtractive.queries.evidence import Evidence
 from subtractive.queries.marginal import OBSERVED, labels
 

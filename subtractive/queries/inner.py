@@ -10,13 +10,14 @@ from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.layers import KroneckerLayer
 from subtractive.circuits.route import Visit
 from subtractive.inputs.base import EVERYWHERE
-from subtractive.numerics.scaled import Scaled, Unscaled, safe_log, settle
+from subtractive.numerics.scaled import Scaled, safe_log, settle
 from subtractive.numerics.signed_log import (
     SignedLog,
     kronecker_signed,
     mix_signed,
     multiply_signed,
 )
+from subtractive.numerics.unscaled import Unscaled
 
 
 def inner(first: Circuit, second: Circuit) -> Tensor:

@@ -14,7 +14,8 @@ from torch import Tensor
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.route import Entry, Route
 from subtractive.inputs.layer import InputLayer
-from subtractive.numerics.scaled import Scaled, Unscaled, choose, log_magnitude, log_sum
+from subtractive.numerics.scaled import Scaled, log_magnitude, log_sum
+from subtractive.numerics.unscaled import Unscaled, choose
 from subtractive.queries.evidence import Evidence
 
 # How many numbers the messages of one block of rows may hold, which bounds the memory of a query.

@@ -15,7 +15,8 @@ from torch import Tensor
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.environment import Environment, Message
 from subtractive.circuits.route import Route
-from subtractive.numerics.scaled import Unscaled, double, settle
+from subtractive.numerics.scaled import settle
+from subtractive.numerics.unscaled import Unscaled, double
 from subtractive.queries.evidence import Evidence
 from subtractive.queries.marginal import OBSERVED, square_leaf
 

@@ -11,8 +11,9 @@ from torch import Tensor
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.route import Visit
 from subtractive.inputs.base import EVERYWHERE
-from subtractive.numerics.scaled import Scaled, Unscaled, log_magnitude, log_sum, settle
+from subtractive.numerics.scaled import Scaled, log_magnitude, log_sum, settle
 from subtractive.numerics.signed_log import SignedLog
+from subtractive.numerics.unscaled import Unscaled
 
 # Rounding errors of this relative size are simulated; real ones in float64 are 1e7 times smaller.
 _NOISE = 2.0**-30

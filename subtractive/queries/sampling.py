@@ -15,7 +15,8 @@ from subtractive.circuits.route import Route
 from subtractive.inputs.drawing import uniforms
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.inversion import choose_cell
-from subtractive.numerics.scaled import Scaled, Unscaled, settle
+from subtractive.numerics.scaled import Scaled, settle
+from subtractive.numerics.unscaled import Unscaled
 from subtractive.queries.evidence import Evidence
 from subtractive.queries.marginal import blocks, plain_leaf, square_leaf
 from subtractive.queries.outside import descend, inside, numbers_per_row
@@ -44,6 +45,7 @@ def _draw_block(
         p = layer.tensors(place, torch.float64)
         columns, seen = drawn[:, scope], evidence.observed[:, scope]  # (n, s)
         real = environment.real if environment.is_complex() else environment
+        _check_mass(real.diagonal(dim1=-2, dim2=-1))
         fresh = layer.family.sample_square(p, real, columns, evidence.pattern(scope), generator)
         drawn[:, scope] = torch.where(seen, columns, fresh)
         return layer.family.values(p, drawn[None][..., scope])
@@ -123,4 +125,14 @@ def _draw_values(
 def _choose(masses: Tensor, generator: torch.Generator | None) -> Tensor:
     """An index (f, n) with probability proportional to its mass (f, n, i)."""
     flat = masses.flatten(0, 1)
+    _check_mass(flat)
     return choose_cell(flat, uniforms(len(flat), generator))[0].reshape(masses.shape[:2])
+
+
+def _check_mass(masses: Tensor) -> None:
+    """Raise if nothing is left to draw from in some row of (n, i)."""
+    if not bool((masses.amax(-1) > 0).all()):
+        raise ArithmeticError(
+            "the given values are so unlikely that nothing can be drawn given them: their "
+            "probabilities underflow. Leave out the most unlikely of them."
+        )

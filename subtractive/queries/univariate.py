@@ -15,7 +15,8 @@ from torch import Tensor
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.route import Route
 from subtractive.inputs.base import Question
-from subtractive.numerics.scaled import Unscaled, log_sum
+from subtractive.numerics.scaled import log_sum
+from subtractive.numerics.unscaled import Unscaled
 from subtractive.queries.evidence import Evidence
 from subtractive.queries.marginal import blocks, plain_leaf, square_leaf
 from subtractive.queries.outside import descend, inside

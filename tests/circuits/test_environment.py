@@ -10,7 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import subtractive as sub
 from subtractive.circuits.environment import Environment, below_hadamard, below_kronecker
-from subtractive.numerics.scaled import Scaled, Unscaled
+from subtractive.numerics.scaled import Scaled
+from subtractive.numerics.unscaled import Unscaled
 from subtractive.queries.evidence import make_evidence
 from subtractive.queries.marginal import labels, square_leaf
 from subtractive.queries.outside import descend, inside

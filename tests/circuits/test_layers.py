@@ -9,7 +9,7 @@ from torch.autograd import gradcheck
 import subtractive as sub
 from subtractive.circuits.layers import kronecker, mix, mix_gram, mix_kronecker_gram
 from subtractive.circuits.weights import ComplexWeights, PositiveWeights, RealWeights
-from subtractive.numerics.scaled import Unscaled
+from subtractive.numerics.unscaled import Unscaled
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-13}
 REAL, COMPLEX = torch.float64, torch.complex128

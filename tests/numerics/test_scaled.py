@@ -6,9 +6,6 @@ from torch.autograd import gradcheck
 
 from subtractive.numerics.scaled import (
     Scaled,
-    Unscaled,
-    choose,
-    double,
     joined,
     log_magnitude,
     log_sum,
@@ -17,6 +14,7 @@ from subtractive.numerics.scaled import (
     safe_log,
     settle,
 )
+from subtractive.numerics.unscaled import Unscaled, choose, double
 
 CLOSE = {"rtol": 1e-13, "atol": 0}
 REAL, COMPLEX = torch.float64, torch.complex128

@@ -6,7 +6,7 @@ import torch
 from torch.autograd import gradcheck
 
 import subtractive.numerics.signed_log as module
-from subtractive.numerics.scaled import Unscaled, multiply, settle
+from subtractive.numerics.scaled import multiply, settle
 from subtractive.numerics.signed_log import (
     SignedLog,
     kronecker_signed,
@@ -14,6 +14,7 @@ from subtractive.numerics.signed_log import (
     multiply_signed,
     signed_log,
 )
+from subtractive.numerics.unscaled import Unscaled
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-14}
 REAL, COMPLEX = torch.float64, torch.complex128

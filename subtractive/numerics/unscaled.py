@@ -1,0 +1,128 @@
+"""What input layers say: mantissas and exponents, entry by entry, before any exponential."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Index = slice | Tensor
+
+
+class Unscaled(NamedTuple):
+    """What an input layer says: ``mantissa * exp(exponent)``, entry by entry.
+
+    ``None`` stands for a mantissa of one or an exponent of zero, whichever a family does not
+    need. The exponential is not taken yet: where inputs are multiplied, exponents are added first.
+    """
+
+    mantissa: Tensor | None  # (f, n, i) or (f, n, i, j)
+    exponent: Tensor | None  # the same
+
+    @property
+    def some(self) -> Tensor:
+        """Whichever tensor is there: for shapes, dtypes and devices."""
+        tensor = self.mantissa if self.mantissa is not None else self.exponent
+        assert tensor is not None
+        return tensor
+
+    @property
+    def is_gram(self) -> bool:
+        return self.some.dim() == 4
+
+    def take(self, index: Index) -> Unscaled:
+        """The messages of some regions."""
+        return Unscaled(
+            None if self.mantissa is None else self.mantissa[index],
+            None if self.exponent is None else self.exponent[index],
+        )
+
+    def rows(self, rows: Tensor) -> Unscaled:
+        """The messages of some rows."""
+        return Unscaled(
+            None if self.mantissa is None else self.mantissa[:, rows],
+            None if self.exponent is None else self.exponent[:, rows],
+        )
+
+    def outer(self) -> Unscaled:
+        """The gram ``v vᴴ`` of a vector, in double precision."""
+        mantissa, exponent = self
+        if mantissa is not None:
+            mantissa = mantissa.to(double(mantissa.dtype))
+            mantissa = mantissa[..., :, None] * mantissa[..., None, :].conj()  # (f, n, i, j)
+        if exponent is not None:
+            exponent = exponent.double()
+            exponent = exponent[..., :, None] + exponent[..., None, :]  # (f, n, i, j)
+        return Unscaled(mantissa, exponent)
+
+    def value(self) -> Tensor:
+        """The plain number; may overflow, so only for entries known to be moderate."""
+        if self.exponent is None:
+            return self.some
+        return (
+            self.exponent.exp() if self.mantissa is None else self.mantissa * self.exponent.exp()
+        )
+
+
+def double(dtype: torch.dtype) -> torch.dtype:
+    """The double-precision dtype of the same kind."""
+    return torch.complex128 if dtype.is_complex else torch.float64
+
+
+def spread(per_row: Tensor, like: Tensor) -> Tensor:
+    """Numbers (f, n) in a shape that broadcasts against (f, n, ...)."""
+    return per_row.reshape(per_row.shape + (1,) * (like.dim() - per_row.dim()))
+
+
+def choose(mask: Tensor, yes: Unscaled, no: Unscaled) -> Unscaled:
+    """Entry by entry of a mask (f, n), the message ``yes`` or the message ``no``."""
+
+    def pick(first: Tensor | None, second: Tensor | None, neutral: float) -> Tensor | None:
+        if first is None and second is None:
+            return None
+        some = first if first is not None else second
+        assert some is not None
+        return torch.where(
+            spread(mask, some),
+            neutral if first is None else first,
+            neutral if second is None else second,
+        )
+
+    return Unscaled(pick(yes.mantissa, no.mantissa, 1.0), pick(yes.exponent, no.exponent, 0.0))
+
+
+def side_by_side(messages: Sequence[Unscaled], axis: int = 0) -> Unscaled:
+    """Messages of several regions (axis 0) or several rows (axis 1) as one."""
+    if all(message.mantissa is None for message in messages):
+        mantissa = None
+    else:
+        mantissa = torch.cat(
+            [torch.ones_like(m.some) if m.mantissa is None else m.mantissa for m in messages], axis
+        )
+    if all(message.exponent is None for message in messages):
+        return Unscaled(mantissa, None)
+    exponents = [torch.zeros_like(m.some) if m.exponent is None else m.exponent for m in messages]
+    return Unscaled(mantissa, torch.cat(exponents, axis))
+
+
+def largest_exponent(message: Unscaled) -> Tensor | None:
+    """The largest exponent of each region, in the shape of the message."""
+    if message.exponent is None:
+        return None
+    peak = message.exponent.detach().flatten(1).amax(1)  # (f,)
+    finite = torch.where(peak == -math.inf, 0.0, peak)
+    return spread(finite, message.exponent).expand_as(message.exponent)
+
+
+def relative_values(message: Unscaled, reference: Unscaled) -> Tensor:
+    """Plain numbers in units of the largest exponent of another message in each region."""
+    peak = largest_exponent(reference)
+    if peak is None:
+        return message.some if message.exponent is None else message.value()
+    largest = spread(peak.flatten(1)[:, 0], message.some)
+    exponent = torch.zeros_like(largest) if message.exponent is None else message.exponent
+    size = torch.exp(exponent - largest)
+    return size if message.mantissa is None else message.mantissa * size

@@ -1,0 +1,38 @@
+"""Filling gaps with conditional means, or with the modes of discrete variables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from subtractive.inputs.asking import DensityAt, Moments
+from subtractive.inputs.base import InputFamily, Question
+from subtractive.queries.evidence import Evidence
+from subtractive.queries.univariate import Answers
+
+
+def gap_questions(evidence: Evidence, families: Sequence[InputFamily]) -> list[Question | None]:
+    """What must be known of each variable to fill its gaps; nothing if it has none."""
+    questions: list[Question | None] = []
+    for variable, family in enumerate(families):
+        if bool(evidence.observed[:, variable].all()):
+            questions.append(None)
+        elif family.num_states is None:
+            questions.append(Moments())
+        else:
+            questions.append(DensityAt(torch.arange(family.num_states, dtype=torch.float64)))
+    return questions
+
+
+def fill_gaps(evidence: Evidence, families: Sequence[InputFamily], answers: Answers) -> Tensor:
+    """The table (n, d) with its gaps filled by the answers to :func:`gap_questions`."""
+    columns = []
+    for variable, (family, answer) in enumerate(zip(families, answers, strict=True)):
+        column = evidence.x[:, variable].double()
+        if answer is not None:
+            best = answer[:, 0] if family.num_states is None else answer.argmax(1).double()
+            column = torch.where(evidence.observed[:, variable], column, best)
+        columns.append(column)
+    return torch.stack(columns, 1)
