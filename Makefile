@@ -33,7 +33,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "setup: done"
 
 demo: $(STAMP) ## draw the ring that a squared mixture fits with two components, into out/
-	@$(RUN) -m subtractive.demo --out out
+# One thread: the models are small, and threads would wait for each other.
+	@OMP_NUM_THREADS=1 $(RUN) -m subtractive.demo --out out
 
 test: check budgets ## everything that CI runs: check, budgets, tests and doctests
 	@echo "test: pytest"

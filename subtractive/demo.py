@@ -72,7 +72,7 @@ def circles(num_rows: int, seed: int) -> Tensor:
 
 def fit_circles() -> sub.SquaredCircuit:
     """A squared circuit over two splines and an embedding, fitted to a table with gaps."""
-    train, valid = circles(4000, seed=0), circles(1000, seed=1)
+    train, valid = circles(8000, seed=0), circles(1000, seed=1)
     train[::20, 1] = math.nan
     spline = sub.Spline(32, domain=(-6.5, 6.5))
     graph = sub.RegionGraph.from_nested(((0, 1), 2))
@@ -80,7 +80,7 @@ def fit_circles() -> sub.SquaredCircuit:
         graph, [spline, spline, sub.Embedding(3)], num_units=16, num_outputs=2, seed=0
     )
     model = sub.SquaredCircuit(circuit)
-    sub.fit(model, train, valid, learning_rate=0.03, max_epochs=15)
+    sub.fit(model, train, valid, learning_rate=0.03, max_epochs=20)
     return model
 
 

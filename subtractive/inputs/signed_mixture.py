@@ -89,7 +89,7 @@ def draw_signed_mixture(weights: Tensor, mean: Tensor, scale: Tensor, uniform: T
             return _draw_in_cells(mixture, edges, heights, uniform[rows])
         return _draw_at_once(SignedMixture(weights[rows], mean[rows], scale), uniform[rows])
 
-    return by_chunks(draw, len(weights), weights.shape[1])
+    return by_chunks(draw, len(weights), max(weights.shape[1], len(edges)))
 
 
 def _draw_in_cells(
