@@ -62,20 +62,27 @@ def fold(
         home[region] = steps[key]
         members[home[region]].append(region)
     ordered = _in_reading_order(members, below, children)
-    place = [{region: at for at, region in enumerate(regions)} for regions in ordered]
     return Schedule(
         inputs=tuple(tuple(regions) for regions in ordered[: len(names)]),
-        steps=tuple(
-            Step(
-                regions=tuple(regions),
-                sources=sources,
-                places=tuple(
-                    tuple(place[source][children.get(region, (region,))[h]] for region in regions)
-                    for h, source in enumerate(sources)
-                ),
-            )
-            for regions, sources in zip(ordered[len(names) :], below[len(names) :], strict=True)
-        ),
+        steps=_steps(ordered, below, children)[len(names) :],
+    )
+
+
+def _steps(
+    ordered: list[list[int]], below: list[tuple[int, ...]], children: dict[int, tuple[int, ...]]
+) -> tuple[Step, ...]:
+    """For each tensor, where its regions find the messages they read."""
+    place = [{region: at for at, region in enumerate(regions)} for regions in ordered]
+    return tuple(
+        Step(
+            regions=tuple(regions),
+            sources=sources,
+            places=tuple(
+                tuple(place[source][children.get(region, (region,))[h]] for region in regions)
+                for h, source in enumerate(sources)
+            ),
+        )
+        for regions, sources in zip(ordered, below, strict=True)
     )
 
 
