@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from unittest import mock
 
 import numpy as np
@@ -25,12 +26,20 @@ from torch import Tensor
 import subtractive as sub
 from subtractive.inputs import signed_mixture
 from subtractive.inputs.base import InputFamily, Window
+from subtractive.numerics.inversion import invert
 from subtractive.numerics.scaled import log_magnitude
 from subtractive.queries.evidence import Evidence
 from subtractive.queries.marginal import labels, square_leaf
 
-TREES = {"linear": sub.linear_tree, "binary": sub.random_binary_tree}
-FAMILIES: dict[str, InputFamily] = {"Gaussian": sub.Gaussian(), "Categorical": sub.Categorical(8)}
+TREES: dict[str, Callable[[int], sub.RegionGraph]] = {
+    "linear": sub.linear_tree,
+    "binary": sub.random_binary_tree,
+}
+NUM_STATES = 8
+FAMILIES: dict[str, InputFamily] = {
+    "Gaussian": sub.Gaussian(),
+    "Categorical": sub.Categorical(NUM_STATES),
+}
 TARGETS = {("linear", "D"): 1.2, ("linear", "K"): 2.2, ("binary", "D"): 1.2, ("binary", "K"): 3.2}
 LEAST_RATIO = 20.0
 
@@ -39,12 +48,12 @@ LEAST_RATIO = 20.0
 class Plan:
     sizes: tuple[int, ...]
     num_samples: int
-    num_naive: int
+    num_naive: int  # rows that the naive algorithm evaluates together
     num_repeats: int
 
 
-FULL = Plan((8, 16, 32, 64), num_samples=4096, num_naive=256, num_repeats=3)
-QUICK = Plan((8, 16, 32), num_samples=1024, num_naive=64, num_repeats=2)
+FULL = Plan((8, 16, 32, 64), num_samples=4096, num_naive=512, num_repeats=3)
+QUICK = Plan((8, 16, 32), num_samples=1024, num_naive=128, num_repeats=2)
 
 
 def build(tree: str, family: str, num_variables: int, num_units: int) -> sub.SquaredCircuit:
@@ -71,7 +80,7 @@ def times(models: list[sub.SquaredCircuit], plan: Plan) -> list[float]:
     best = [math.inf] * len(models)
     for _ in range(plan.num_repeats):
         for k, model in enumerate(models):
-            taken = seconds(lambda model=model: model.sample(plan.num_samples))
+            taken = seconds(partial(model.sample, plan.num_samples))
             best[k] = min(best[k], taken / plan.num_samples)
     return best
 
@@ -102,9 +111,11 @@ def print_ratios(plan: Plan) -> None:
             model = build(tree, family, 32, 32)
             with counted_steps() as count:
                 ours = times([model], plan)[0]
-            steps = count.per_value if family == "Gaussian" else 8
-            draw = naive_gaussian if family == "Gaussian" else naive_states
-            naive = seconds(lambda: draw(model, plan.num_naive, round(steps))) / plan.num_naive  # noqa: B023
+            if family == "Gaussian":
+                steps, draw, num_naive = count.per_value, naive_gaussian, plan.num_naive
+            else:
+                steps, draw, num_naive = NUM_STATES, naive_states, plan.num_naive // NUM_STATES
+            naive = seconds(partial(draw, model, num_naive, round(steps))) / num_naive
             ratio = naive / ours
             verdict = "ok" if ratio >= LEAST_RATIO else "under"
             print(
@@ -123,7 +134,8 @@ def naive_states(model: sub.SquaredCircuit, num_samples: int, num_states: int) -
     for variable in range(d):
         rows = x.repeat_interleave(num_states, 0)
         rows[:, variable] = states.repeat(num_samples)
-        scores = model.log_marginal(rows, torch.arange(d) <= variable)
+        known = (torch.arange(d) <= variable).expand_as(rows)
+        scores = model.log_weight(Evidence(rows, known))
         chances = scores.reshape(num_samples, num_states).softmax(1)
         x[:, variable] = torch.multinomial(chances, 1)[:, 0]
     return x
@@ -167,6 +179,9 @@ def log_below(model: sub.SquaredCircuit, x: Tensor, variable: int, bound: Tensor
     return log_magnitude(circuit.root(route, leaves))
 
 
+Function = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
 @dataclass
 class Count:
     values: int = 0
@@ -180,10 +195,10 @@ class Count:
 @contextmanager
 def counted_steps() -> Iterator[Count]:
     """Count how often our sampler evaluates a distribution function for each value it draws."""
-    count, invert = Count(), signed_mixture.invert
+    count = Count()
 
-    def counting(function: Callable[..., object], target: Tensor, *bracket: Tensor) -> Tensor:
-        def counted(points: Tensor, rows: Tensor) -> object:
+    def counting(function: Function, target: Tensor, *bracket: Tensor) -> Tensor:
+        def counted(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             count.evaluations += len(rows)
             return function(points, rows)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from subtractive.numerics.inversion import choose_cell, invert
 
 # How many numbers an intermediate tensor may hold: few enough for a processor's cache.
-_CHUNK = 2**20
+_CHUNK = 2**19
 
 
 def uniforms(num_rows: int, generator: torch.Generator | None) -> Tensor:

@@ -258,10 +258,10 @@ def test_samples_do_not_depend_on_the_size_of_chunks(monkeypatch):
         "spline": sub.SquaredCircuit(build("linear", "spline")),
         "embedding": sub.SquaredCircuit(build("flat", "embedding")),
     }
-    expected = {name: p.sample(300, generator=seeded()) for name, p in models.items()}
-    monkeypatch.setattr(drawing, "_CHUNK", 50)
+    expected = {name: p.sample(60, generator=seeded()) for name, p in models.items()}
+    monkeypatch.setattr(drawing, "_CHUNK", 100)
     for name, p in models.items():
-        drawn = p.sample(300, generator=seeded())
+        drawn = p.sample(60, generator=seeded())
         torch.testing.assert_close(drawn, expected[name], rtol=0, atol=1e-9)
 
 
@@ -341,7 +341,7 @@ def leaf_last(d):
 
 BIG = {
     "linear": sub.linear_tree(500, seed=0),
-    "linear, leaf last": leaf_last(500),
+    "linear, leaf last": leaf_last(200),
     "binary": sub.random_binary_tree(300, seed=0),
 }
 
