@@ -52,7 +52,7 @@ class Plan:
     num_repeats: int
 
 
-FULL = Plan((8, 16, 32, 64), num_samples=4096, num_naive=512, num_repeats=3)
+FULL = Plan((8, 16, 32, 64), num_samples=2048, num_naive=256, num_repeats=3)
 QUICK = Plan((8, 16, 32), num_samples=1024, num_naive=128, num_repeats=2)
 
 
@@ -111,6 +111,7 @@ def print_ratios(plan: Plan) -> None:
             model = build(tree, family, 32, 32)
             with counted_steps() as count:
                 ours = times([model], plan)[0]
+            draw: Callable[[sub.SquaredCircuit, int, int], Tensor]
             if family == "Gaussian":
                 steps, draw, num_naive = count.per_value, naive_gaussian, plan.num_naive
             else:
