@@ -19,6 +19,7 @@ from subtractive.numerics.inversion import choose_cell, invert
 # Beyond this many standard deviations a float64 sees no mass.
 _REACH = 10.0
 _NUM_CELLS = 64
+_NUM_SCOUTS = 1024
 
 
 class SignedMixture(NamedTuple):
@@ -118,7 +119,10 @@ def _draw_at_once(mixture: SignedMixture, uniform: Tensor) -> Tensor:
 
 def _edges(mean: Tensor, scale: Tensor) -> Tensor:
     """Points that cut the line finely where components are, (c + 1,)."""
+    ends = (mean - _REACH * scale).min(), (mean + _REACH * scale).max()
     offsets = torch.tensor([-_REACH, -4, -2, -1, 0, 1, 2, 4, _REACH], dtype=mean.dtype)
-    candidates = (mean[:, None] + scale[:, None] * offsets).flatten().sort().values
-    ranks = torch.linspace(0, len(candidates) - 1, _NUM_CELLS + 1, dtype=torch.float64)
-    return candidates[ranks.round().long()]
+    # Of many components, some tell well enough where the others are.
+    every = 1 + len(mean) // _NUM_SCOUTS
+    candidates = (mean[::every, None] + scale[::every, None] * offsets).flatten().sort().values
+    ranks = torch.linspace(0, len(candidates) - 1, _NUM_CELLS - 1, dtype=torch.float64)
+    return torch.cat([ends[0][None], candidates[ranks.round().long()], ends[1][None]])

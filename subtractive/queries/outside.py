@@ -74,12 +74,14 @@ def gather_inside(circuit: Circuit, route: Route, leaves: list[Unscaled], num_ro
 
 
 def numbers_per_row(circuit: Circuit) -> int:
-    """How many numbers one row of a descent may hold at a time.
+    """How many numbers one row of a descent may hold at a time: several environments.
 
-    Many times the largest environment: blocks of rows then fit into a processor's cache.
+    Moderately large ones count more, so that a block of rows fits into a processor's cache; but
+    in blocks of few rows, what is done once for all rows would dominate.
     """
     sums = [int(layer.weights()[0].numel()) for layer in circuit.all_layers()]
-    return 32 * max(sums + [layer.num_units**2 for layer in circuit.input_layers()])
+    largest = max(sums + [layer.num_units**2 for layer in circuit.input_layers()])
+    return max(8 * largest, min(48 * largest, 2**17))
 
 
 def descend(inside: Inside, at_input: AtInput) -> None:

@@ -80,23 +80,21 @@ def _draw_units(
     """Which unit of each input region a row comes from: (f, n) for each input tensor."""
     messages: list[Unscaled | Scaled] = list(leaves)
     messages.extend(circuit.messages(route, leaves, circuit.scaled))
-    chosen = [
-        torch.zeros(settle(m).mantissa.shape[0], num_rows, dtype=torch.long) for m in messages
-    ]
+    shapes = [(m.mantissa if isinstance(m, Scaled) else m.some).shape for m in messages]
+    chosen = [torch.zeros(shape[0], num_rows, dtype=torch.long) for shape in shapes]
     root = settle(messages[-1]).mantissa.double().expand(-1, num_rows, -1)
     chosen[-1] = _choose(root, generator)
     for number, visit in reversed(list(enumerate(route.visits, len(leaves)))):
         layer = circuit.layer(visit.layer)
         children = [
-            settle(messages[source]).take(places)
+            messages[source].take(places)
             for source, places in zip(visit.sources, visit.places, strict=True)
         ]
         weight = layer.weight(visit.folds).double()  # (f, o, i)
         regions = torch.arange(len(weight))[:, None]
         shares = weight[regions, chosen[number]]  # (f, n, i)
         unit = _choose(shares * layer.product(children).mantissa.double(), generator)
-        widths = [child.mantissa.shape[-1] for child in children]
-        parts = layer.units_of_children(unit, widths)
+        parts = layer.units_of_children(unit, [shapes[source][-1] for source in visit.sources])
         for source, places, part in zip(visit.sources, visit.places, parts, strict=True):
             chosen[source][places] = part
     return chosen[: len(leaves)]

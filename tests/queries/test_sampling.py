@@ -383,6 +383,19 @@ def test_far_evidence_that_disagrees_is_weighed_by_its_exponents():
         check_undone(p, given)
 
 
+def test_far_evidence_is_weighed_by_its_exponents_in_additive_circuits_too():
+    circuit = build("flat", "gaussian", weights="positive", d=3, num_units=2)
+    with torch.no_grad():
+        circuit.layer(0).weights.log_value.copy_(torch.tensor([[[1.0, 3.0]]]).log())
+        for layer in circuit.input_layers():
+            layer.log_scale.fill_(-3.0)
+            layer.mean.copy_(torch.tensor([[-1.0, 1.0]]).expand(3, -1))
+    p = sub.MonotonicCircuit(circuit)
+    drawn = p.sample(10_000, given={0: 1000.0, 1: -1000.0}, generator=seeded())
+    # A quarter comes from the first unit: five standard errors.
+    assert abs((drawn[:, 2] < 0).double().mean().item() - 0.25) < 5 * math.sqrt(0.25 * 0.75 / 1e4)
+
+
 def test_evidence_too_unlikely_to_draw_given_it_is_refused():
     circuit = build("binary", "gaussian", d=4, num_units=2)
     with torch.no_grad():
