@@ -18,6 +18,7 @@ from subtractive.densities.base import Density as Density
 from subtractive.densities.mixture import Mixture as Mixture
 from subtractive.densities.monotonic import MonotonicCircuit as MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit as SquaredCircuit
+from subtractive.files import FileFormatError as FileFormatError
 from subtractive.inputs.binomial import Binomial as Binomial
 from subtractive.inputs.categorical import Categorical as Categorical
 from subtractive.inputs.embedding import Embedding as Embedding
@@ -25,8 +26,10 @@ from subtractive.inputs.gaussian import Gaussian as Gaussian
 from subtractive.inputs.multivariate_gaussian import MultivariateGaussian as MultivariateGaussian
 from subtractive.inputs.rbf import RBF as RBF
 from subtractive.inputs.spline import Spline as Spline
-from subtractive.learning.loop import History as History
+from subtractive.learning.distributed import LostProcessError as LostProcessError
+from subtractive.learning.history import History as History
 from subtractive.learning.loop import fit as fit
+from subtractive.learning.run import TrainingWarning as TrainingWarning
 from subtractive.queries.divergence import cauchy_schwarz as cauchy_schwarz
 from subtractive.queries.divergence import fidelity as fidelity
 from subtractive.queries.inner import inner as inner

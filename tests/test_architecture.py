@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1] / "subtractive"
 ORDER = [
     "regions",
     "numerics",
+    "files",
     "inputs",
     "circuits",
     "queries",

@@ -2,47 +2,73 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
-from torch import Tensor
-from tqdm import tqdm
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from subtractive.densities.base import Density
-from subtractive.learning.objective import mean_log_likelihood, negative_log_likelihood
-from subtractive.queries.evidence import Evidence, make_evidence
-from subtractive.queries.partition import CancellationError
+from subtractive.learning.batches import Batches, Stream, Table, as_batches
+from subtractive.learning.checkpoint import Checkpoint, load_state
+from subtractive.learning.distributed import Group, find_group
+from subtractive.learning.history import History
+from subtractive.learning.run import Run
+from subtractive.learning.settings import Callback, Settings
 
-
-@dataclass
-class History:
-    """What happened in training: mean log-likelihoods after each epoch."""
-
-    train: list[float] = field(default_factory=list)
-    valid: list[float] = field(default_factory=list)
-    best_epoch: int = 0
-    skipped_steps: int = 0
+MakeOptimizer = Callable[[Iterable[torch.nn.Parameter]], Optimizer]
+MakeScheduler = Callable[[Optimizer], LRScheduler]
 
 
 def fit(
     density: Density,
-    train: Tensor,
-    valid: Tensor | None = None,
+    train: Table | Stream,
+    valid: Table | Stream | None = None,
     *,
+    weights: object | None = None,
+    valid_weights: object | None = None,
     learning_rate: float = 0.01,
+    decay: float = 0.5,
     batch_size: int = 256,
     max_epochs: int = 100,
+    max_seconds: float = math.inf,
     patience: int = 10,
+    clip_norm: float | None = None,
+    optimizer: Optimizer | MakeOptimizer | None = None,
+    scheduler: LRScheduler | MakeScheduler | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_seconds: float = 60.0,
+    resume: bool | str | os.PathLike[str] = False,
     seed: int = 0,
     progress: bool = True,
 ) -> History:
-    """Train a density on rows (n, d) by Adam and leave the best weights in it.
+    """Train a density by maximum likelihood and leave the best weights in it.
 
-    Best is measured on ``valid``, or on ``train`` without it; training ends after ``patience``
-    epochs without a better one. NaN entries are integrated out. A step whose loss or gradient is
-    not finite is skipped and counted. Ctrl-C ends training and keeps the best weights so far.
+    Data is a table (rows, variables), or an iterable of tables or of pairs (table, weights), read
+    once per epoch: a list, a ``DataLoader``, or a function that makes an iterator. Missing
+    entries, NaN, are integrated out exactly. A row of weight 2 counts as two rows.
+
+    *When it ends.* After ``max_epochs``, ``max_seconds``, or ``patience`` epochs without a better
+    mean log-likelihood on ``valid`` (without it, on ``train``). The best weights, the start among
+    them, are restored; Ctrl-C does the same.
+
+    *How it steps.* By Adam with ``learning_rate``, multiplied by ``decay`` after ``patience / 2``
+    epochs without a better score, or by any ``optimizer`` and ``scheduler`` (stepped once per
+    epoch): objects, or functions that make them. ``clip_norm`` limits the norm of the gradient.
+    Steps that are not finite are left out and counted; after ten in a row the run goes back to the
+    best weights with a fifth of the rate.
+
+    *What it saves.* The whole run to the file ``checkpoint``, every ``checkpoint_seconds`` and at
+    the end. ``resume=True`` goes on from there, if the file exists, as if nothing had happened;
+    ``resume=path`` from another file.
+
+    *Who trains.* Under ``torchrun`` all processes together, each on its part of every batch.
+
+    ``callbacks`` are called as ``callback(density, history)`` after each epoch; one that returns
+    ``True`` ends the training.
 
     >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=4, seed=0)
     >>> density = sub.SquaredCircuit(circuit)
@@ -50,67 +76,103 @@ def fit(
     >>> history.train[-1] > history.train[0]
     True
     """
-    rows = make_evidence(train, None, density.families, density.device)
-    held = rows if valid is None else make_evidence(valid, None, density.families, density.device)
-    if len(rows) == 0 or len(held) == 0:
-        raise ValueError("training needs at least one row of data, got an empty table.")
-    generator = torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.Adam(density.parameters(), lr=learning_rate)
-    history = History()
-    best = copy.deepcopy(density.state_dict())
-    best_score = mean_log_likelihood(density, held)
-    bar = tqdm(range(1, max_epochs + 1), disable=not progress, unit="epoch")
-    try:
-        for epoch in bar:
-            total = _epoch(density, rows, batch_size, optimiser, generator, history)
-            history.train.append(total)
-            history.valid.append(mean_log_likelihood(density, held))
-            bar.set_postfix(train=f"{total:.3f}", valid=f"{history.valid[-1]:.3f}")
-            if history.valid[-1] > best_score:
-                best_score, history.best_epoch = history.valid[-1], epoch
-                best = copy.deepcopy(density.state_dict())
-            elif epoch - history.best_epoch >= patience:
-                break
-    except KeyboardInterrupt:
-        bar.write("interrupted: the best weights so far are kept")
-    finally:
-        density.load_state_dict(best)
-        bar.close()
-    return history
+    settings = Settings(batch_size, max_epochs, max_seconds, patience, clip_norm, tuple(callbacks))
+    group = find_group(density.device)
+    rows = as_batches(train, weights, density, group)
+    held = _held(rows, valid, valid_weights, density, group)
+    if max_epochs > 1 and not rows.can_be_read_again:
+        raise ValueError(
+            f"train is an iterator, which can be read once, but max_epochs is {max_epochs}. Pass "
+            "a list, a DataLoader or a function that makes iterators, or max_epochs=1."
+        )
+    chosen = _make_optimizer(density, optimizer, learning_rate)
+    run = Run(
+        density,
+        chosen,
+        _make_scheduler(chosen, scheduler, decay, patience),
+        generator=torch.Generator().manual_seed(seed),
+        group=group,
+        identity={"batch_size": batch_size, "seed": seed, "data": rows.fingerprint},
+    )
+    saved = _saved_run(checkpoint, resume=resume)
+    if saved is not None:
+        run.load_state_dict(load_state(saved))
+    file = None
+    if checkpoint is not None and group.rank == 0:
+        file = Checkpoint(checkpoint, checkpoint_seconds)
+    return run.train(rows, held, settings, checkpoint=file, progress=progress)
 
 
-def _epoch(
+def _held(
+    rows: Batches,
+    valid: Table | Stream | None,
+    weights: object | None,
     density: Density,
-    rows: Evidence,
-    batch_size: int,
-    optimiser: torch.optim.Optimizer,
-    generator: torch.Generator,
-    history: History,
-) -> float:
-    """One pass over the rows in random order; the mean log-likelihood seen on the way."""
-    losses, sizes = [], []
-    for chosen in torch.randperm(len(rows), generator=generator).split(batch_size):
-        optimiser.zero_grad()
-        loss = _finite_loss(density, rows.rows(chosen))
-        if loss is None:
-            history.skipped_steps += 1
-            continue
-        optimiser.step()
-        losses.append(loss)
-        sizes.append(len(chosen))
-    if not losses:
-        return -math.inf
-    weights = torch.tensor(sizes, dtype=torch.float64)
-    return -float((torch.stack(losses) * weights).sum() / weights.sum())
+    group: Group,
+) -> Batches | None:
+    """What the score is measured on; of a stream that is gone when it has been read, nothing."""
+    if valid is None and weights is not None:
+        raise ValueError("valid_weights are the weights of valid, which is not given.")
+    if valid is None:
+        return rows if rows.can_be_read_again else None
+    held = as_batches(valid, weights, density, group)
+    if not held.can_be_read_again:
+        raise ValueError(
+            "valid is read after every epoch, but an iterator can be read once. Pass a table, a "
+            "list, a DataLoader or a function that makes iterators."
+        )
+    return held
 
 
-def _finite_loss(density: Density, batch: Evidence) -> Tensor | None:
-    """The loss of a batch, its gradients being in place, if all of them are finite numbers."""
-    try:
-        loss = negative_log_likelihood(density, batch)
-    except CancellationError:
-        return None
-    loss.backward()
-    gradients = [p.grad for p in density.parameters() if p.grad is not None]
-    finite = bool(loss.isfinite()) and all(bool(g.isfinite().all()) for g in gradients)
-    return loss.detach() if finite else None
+def _make_optimizer(
+    density: Density, optimizer: Optimizer | MakeOptimizer | None, learning_rate: float
+) -> Optimizer:
+    if optimizer is None:
+        if not 0 < learning_rate < math.inf:
+            raise ValueError(f"learning_rate must be a positive number, got {learning_rate}.")
+        return torch.optim.Adam(density.parameters(), lr=learning_rate)
+    made = optimizer if isinstance(optimizer, Optimizer) else optimizer(density.parameters())
+    if not isinstance(made, Optimizer):
+        raise ValueError(
+            "optimizer must be a torch optimiser, or a function from parameters to one, such as "
+            f"lambda p: torch.optim.SGD(p, lr=0.1); got {type(made).__name__}."
+        )
+    own = {id(parameter) for parameter in density.parameters()}
+    if not any(id(p) in own for group in made.param_groups for p in group["params"]):
+        raise ValueError("optimizer holds none of the density's parameters: it would not train.")
+    return made
+
+
+def _make_scheduler(
+    optimizer: Optimizer,
+    scheduler: LRScheduler | MakeScheduler | None,
+    decay: float,
+    patience: int,
+) -> LRScheduler:
+    if scheduler is None:
+        if not 0 < decay <= 1:
+            raise ValueError(f"decay must be above 0 and at most 1, got {decay}.")
+        if decay == 1:
+            return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0)
+        return ReduceLROnPlateau(
+            optimizer, "max", decay, patience // 2, threshold=0.0, threshold_mode="abs"
+        )
+    made = scheduler if isinstance(scheduler, LRScheduler) else scheduler(optimizer)
+    if not isinstance(made, LRScheduler):
+        raise ValueError(
+            "scheduler must be a torch scheduler, or a function from the optimiser to one, such "
+            "as lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 50); got "
+            f"{type(made).__name__}."
+        )
+    return made
+
+
+def _saved_run(
+    checkpoint: str | os.PathLike[str] | None, *, resume: bool | str | os.PathLike[str]
+) -> str | os.PathLike[str] | None:
+    """The file to go on from, if any."""
+    if not isinstance(resume, bool):
+        return resume
+    if resume and checkpoint is None:
+        raise ValueError("resume=True goes on from checkpoint=path, which is not given.")
+    return checkpoint if resume and checkpoint and os.path.exists(checkpoint) else None

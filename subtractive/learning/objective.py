@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
 from subtractive.densities.base import Density
-from subtractive.queries.evidence import Evidence
+from subtractive.learning.batches import Batch
 
 
-def negative_log_likelihood(density: Density, batch: Evidence) -> Tensor:
-    """−mean log p over the rows of a batch, missing entries integrated out, a scalar."""
-    return density.log_normaliser() - density.log_weight(batch).mean()
+def negative_log_likelihood(density: Density, batch: Batch) -> Tensor:
+    """``log Z - Σ_n w_n log |c(x_n)|² / Σ_n w_n``, a scalar, missing entries integrated out.
+
+    Of a batch that several processes share, this process's part of it: the sum over all
+    processes, each of which has computed Z once, is the objective.
+    """
+    fit = (batch.weights * density.log_weight(batch.evidence)).sum() / batch.total
+    return density.log_normaliser() / batch.num_parts - fit
 
 
 @torch.no_grad()
-def mean_log_likelihood(density: Density, data: Evidence) -> float:
-    """mean log p over all rows of a data set."""
-    return float(density.log_weight(data).mean() - density.log_normaliser())
+def log_likelihood(density: Density, batches: Iterable[Batch]) -> Tensor:
+    """``Σ w_n log p(x_n)`` and ``Σ w_n`` over this process's part of a data set, (2,)."""
+    log_normaliser = density.log_normaliser()
+    total = torch.zeros(2, dtype=torch.float64, device=density.device)
+    for evidence, weights, _, _ in batches:
+        scores = density.log_weight(evidence) - log_normaliser
+        total += torch.stack([(weights * scores).sum(), weights.sum()])
+    return total

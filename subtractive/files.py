@@ -1,0 +1,149 @@
+"""Files of named tensors and a description: safetensors + JSON + SHA-256, written atomically.
+
+Nothing in such a file is ever executed, and a file that was changed, cut off or written by a newer
+version is refused before anything of it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+VERSION = 1
+
+
+class FileFormatError(ValueError):
+    """A file that is not what it should be: damaged, of another kind, or from a newer version."""
+
+
+def write_tensors(
+    path: str | os.PathLike[str],
+    kind: str,
+    tensors: Mapping[str, Tensor],
+    description: Mapping[str, Any],
+) -> None:
+    """Write tensors and a JSON description to one file, or leave the old file as it was."""
+    # Memory that tensors share, or that has gaps, is not what a file can hold.
+    stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    text = json.dumps(description)
+    header = {
+        "format": f"subtractive {kind}",
+        "version": str(VERSION),
+        "description": text,
+        "sha256": _digest(text, stored),
+    }
+    write_atomically(path, lambda partial: save_file(stored, partial, header))
+
+
+def read_tensors(
+    path: str | os.PathLike[str], kind: str
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the description of a file, all of it checked."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no {kind} file at {os.fspath(path)}.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            _check_header(path, kind, header)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, ValueError, RuntimeError, OSError, MemoryError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        raise FileFormatError(
+            f"{os.fspath(path)} is not a readable {kind} file ({error}): it is damaged or was cut "
+            "off. Copy it again, or go back to an older file."
+        ) from None
+    if header.get("sha256") != _digest(header["description"], tensors):
+        raise FileFormatError(
+            f"{os.fspath(path)} is damaged: its checksum does not match its contents. Copy it "
+            "again, or go back to an older file."
+        )
+    # With the right checksum it is what was written, which is a dictionary.
+    description: dict[str, Any] = json.loads(header["description"])
+    return tensors, description
+
+
+def write_atomically(path: str | os.PathLike[str], write: Callable[[str], None]) -> None:
+    """Let ``write`` fill a temporary file beside ``path``, then put it in its place at once.
+
+    Whoever reads ``path`` sees the old contents or the new ones, whenever the process or the
+    machine stops.
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"cannot write {target}: the folder {target.parent} does not exist. Create it first."
+        )
+    descriptor, partial = tempfile.mkstemp(".partial", f".{target.name}.", target.parent)
+    os.close(descriptor)
+    try:
+        write(partial)
+        _flush(partial)
+        os.chmod(partial, _permissions(target))
+        os.replace(partial, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(partial)
+        raise
+    _flush(target.parent)
+
+
+def partial_files(path: str | os.PathLike[str]) -> list[Path]:
+    """What processes left beside ``path`` that were killed while they wrote it."""
+    target = Path(path)
+    return list(target.parent.glob(f".{glob.escape(target.name)}.*.partial"))
+
+
+def _permissions(target: Path) -> int:
+    """Those of the old file, or those that any new file of this user gets."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _flush(path: str | Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _check_header(path: str | os.PathLike[str], kind: str, header: Mapping[str, str]) -> None:
+    name = os.fspath(path)
+    if header.get("format") != f"subtractive {kind}":
+        found = header.get("format", "a safetensors file of another program")
+        raise FileFormatError(f"{name} is not a {kind} file: it says that it is {found[:80]!r}.")
+    version = header.get("version", "")
+    if not version.isdecimal() or "description" not in header:
+        raise FileFormatError(f"{name} is damaged: its header is incomplete. Copy it again.")
+    if int(version[:9]) > VERSION:
+        raise FileFormatError(
+            f"{name} was written by a newer version of subtractive (file version {version[:9]}, "
+            f"this one reads up to {VERSION}). Upgrade subtractive to read it."
+        )
+
+
+def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the description and of the name, dtype, shape and bytes of every tensor."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(repr((name, str(tensor.dtype), tuple(tensor.shape))).encode())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

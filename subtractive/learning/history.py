@@ -1,0 +1,76 @@
+"""What happened in training: a table with one row per epoch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+
+class Epoch(NamedTuple):
+    """One row of the history."""
+
+    epoch: int
+    train: float  # mean log-likelihood of the training rows, seen on the way
+    valid: float  # mean log-likelihood afterwards: of the validation rows, or of all training rows
+    learning_rate: float
+    skipped_steps: int
+    seconds: float  # since the start of training
+
+
+@dataclass
+class History:
+    """The epochs of a training run, why it ended, and what went wrong on the way.
+
+    ``pandas.DataFrame(history.epochs)`` makes a data frame of it.
+
+    >>> print(History([Epoch(1, -2.5, -2.25, 0.01, 0, 1.0)], best_epoch=1, stopped="max_epochs"))
+     epoch      train      valid      rate  skipped  seconds
+         1    -2.5000    -2.2500      0.01        0      1.0  best
+    stopped: max_epochs
+    """
+
+    epochs: list[Epoch] = field(default_factory=list)
+    best_epoch: int = 0
+    best_score: float = -math.inf
+    restarts: int = 0
+    stopped: str = ""
+
+    @property
+    def train(self) -> list[float]:
+        """The mean training log-likelihood of each epoch."""
+        return [row.train for row in self.epochs]
+
+    @property
+    def valid(self) -> list[float]:
+        """The score of each epoch: the mean validation log-likelihood."""
+        return [row.valid for row in self.epochs]
+
+    @property
+    def skipped_steps(self) -> int:
+        """How many steps were left out because they were not finite."""
+        return sum(row.skipped_steps for row in self.epochs)
+
+    @property
+    def seconds(self) -> float:
+        """How long training took."""
+        return self.epochs[-1].seconds if self.epochs else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and texts, for a file."""
+        return {**asdict(self), "epochs": [list(row) for row in self.epochs]}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> History:
+        """The inverse of :meth:`to_dict`."""
+        return cls(**{**data, "epochs": [Epoch(*row) for row in data["epochs"]]})
+
+    def __str__(self) -> str:
+        lines = [" epoch      train      valid      rate  skipped  seconds"]
+        lines += [
+            f"{row.epoch:6d} {row.train:10.4f} {row.valid:10.4f} {row.learning_rate:9.3g} "
+            f"{row.skipped_steps:8d} {row.seconds:8.1f}"
+            + ("  best" if row.epoch == self.best_epoch else "")
+            for row in self.epochs
+        ]
+        return "\n".join([*lines, f"stopped: {self.stopped}"])
