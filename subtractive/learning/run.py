@@ -194,14 +194,20 @@ class Run:
         self.history.epochs.append(
             Epoch(number, train, score, rate, self.skipped, self._elapsed())
         )
-        if isinstance(self.scheduler, ReduceLROnPlateau):
-            self.scheduler.step(score if self.scheduler.mode == "max" else -score)
-        elif self.seen[1]:  # torch warns if the rate is changed before the first step
-            self.scheduler.step()
+        self._change_rate(score)
         self.position, self.seen, self.skipped = 0, (0.0, 0.0), 0
         self.order = self.generator.get_state()
         if any([callback(self.density, self.history) is True for callback in settings.callbacks]):
             self.history.stopped = "callback"
+
+    def _change_rate(self, score: float) -> None:
+        if isinstance(self.scheduler, ReduceLROnPlateau):
+            self.scheduler.step(score if self.scheduler.mode == "max" else -score)
+            return
+        with warnings.catch_warnings():
+            # In a resumed run, the first epoch may end without a step of this very optimiser.
+            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
+            self.scheduler.step()
 
     def _score(self, held: Batches) -> float:
         """The mean log-likelihood of the weights as they are; -inf if there is none."""
