@@ -169,7 +169,7 @@ def torchrun(folder, mode):
     script = folder / "train.py"
     script.write_text(textwrap.dedent(SCRIPT))
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    options = ["--max-restarts", "1", "--master-addr", "127.0.0.1", "--master-port", "0"]
+    options = ["--standalone", "--max-restarts", "1"]
     environment = {
         **os.environ,
         "GLOO_SOCKET_IFNAME": "lo",
@@ -181,7 +181,7 @@ def torchrun(folder, mode):
         env=environment,
         check=True,
         capture_output=True,
-        timeout=300,
+        timeout=120,
     )
     return load_state(folder / "result")
 
