@@ -25,6 +25,7 @@ from subtractive.inputs.gaussian import Gaussian as Gaussian
 from subtractive.inputs.multivariate_gaussian import MultivariateGaussian as MultivariateGaussian
 from subtractive.inputs.rbf import RBF as RBF
 from subtractive.inputs.spline import Spline as Spline
+from subtractive.learning.initialise import initialise as initialise
 from subtractive.learning.loop import History as History
 from subtractive.learning.loop import fit as fit
 from subtractive.queries.divergence import cauchy_schwarz as cauchy_schwarz
