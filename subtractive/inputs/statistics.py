@@ -57,7 +57,8 @@ def spread(column: Tensor, weights: Tensor) -> Tensor:
         scale: Tensor = variance.clamp(min=0).sqrt()
         if scale > least:
             return scale
-    return 0.05 * middle.abs().clamp(min=1)
+    constant: Tensor = 0.05 * middle.abs().clamp(min=1)
+    return constant
 
 
 def shuffled_levels(count: int, generator: torch.Generator | None) -> Tensor:
