@@ -25,7 +25,13 @@ from subtractive.inputs.normals import (
     unit_pairs,
     whiten,
 )
-from subtractive.inputs.statistics import Sample, cluster, cluster_covariances, standardised
+from subtractive.inputs.statistics import (
+    FAR,
+    Sample,
+    cluster,
+    cluster_covariances,
+    location_and_spread,
+)
 from subtractive.numerics.unscaled import Unscaled
 
 
@@ -70,7 +76,10 @@ class MultivariateGaussian(InputFamily):
     def parameters_from(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
-        points, centre, unit = standardised(sample)
+        centre, unit = location_and_spread(sample)
+        points = (sample.columns.double() - centre) / unit
+        # Gaps go to the middle, and outliers must not become the only clusters.
+        points = points.nan_to_num(0.0).clamp(-FAR, FAR)
         clusters = cluster(points, sample.weights, num_units, generator)
         covariance = power * cluster_covariances(points, sample.weights, clusters)
         factor = unit[:, None] * torch.linalg.cholesky(covariance)

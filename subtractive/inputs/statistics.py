@@ -107,22 +107,18 @@ def cluster_covariances(points: Tensor, weights: Tensor, clusters: Clusters) -> 
     return (scatter + extra * borrowed) / (mass + extra)[:, None, None]
 
 
-def standardised(sample: Sample) -> tuple[Tensor, Tensor, Tensor]:
-    """Columns (n, s) less their medians over their spreads, and both, (s,).
-
-    Gaps are filled with medians, and what is far out is brought nearer.
-    """
+def location_and_spread(sample: Sample) -> tuple[Tensor, Tensor]:
+    """The medians and spreads of all columns, (s,); zero and one if nothing is known."""
     centres, units = [], []
     for variable in range(sample.columns.shape[1]):
         column, weights = sample.column(variable)
-        if len(column) == 0:  # nothing is known: any place will do
-            column, weights = torch.zeros(2, 1, dtype=torch.float64)
-            weights = weights + 1
-        centres.append(quantiles(column, weights, torch.tensor([0.5]))[0])
-        units.append(spread(column, weights))
-    centre, unit = torch.stack(centres), torch.stack(units)
-    points = (sample.columns.double() - centre) / unit
-    return points.nan_to_num(0.0).clamp(-FAR, FAR), centre, unit
+        if len(column) > 0:
+            centres.append(quantiles(column, weights, torch.tensor([0.5]))[0])
+            units.append(spread(column, weights))
+        else:
+            centres.append(torch.zeros((), dtype=torch.float64))
+            units.append(torch.ones((), dtype=torch.float64))
+    return torch.stack(centres), torch.stack(units)
 
 
 def spread_points(

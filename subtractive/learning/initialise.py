@@ -45,7 +45,7 @@ def initialise(
     if len(rows) == 0:
         raise ValueError("a start from data needs at least one row, got an empty table.")
     table = torch.where(rows.observed, rows.x, math.nan).cpu()
-    shares = _row_weights(weights, len(rows))
+    shares = row_weights(weights, len(rows))
     generator = as_generator(seed)
     kept = (shares > 0).nonzero()[:, 0]
     kept = kept[torch.randperm(len(kept), generator=generator)[:MAX_ROWS]]
@@ -105,7 +105,7 @@ def _scale_to_one(circuit: Circuit, log_size: float) -> None:
         layer.weights.multiply_by(math.exp(exponent))
 
 
-def _row_weights(weights: Tensor | Sequence[float] | None, count: int) -> Tensor:
+def row_weights(weights: Tensor | Sequence[float] | None, count: int) -> Tensor:
     """Weights of the rows, (n,) in float64; ones if none are given."""
     if weights is None:
         return torch.ones(count, dtype=torch.float64)
