@@ -27,7 +27,12 @@ from subtractive.inputs.multivariate_gaussian import MultivariateGaussian as Mul
 from subtractive.inputs.rbf import RBF as RBF
 from subtractive.inputs.spline import Spline as Spline
 from subtractive.learning.distributed import LostProcessError as LostProcessError
+from subtractive.learning.expectation_maximisation import (
+    fit_gaussian_mixture as fit_gaussian_mixture,
+)
 from subtractive.learning.history import History as History
+from subtractive.learning.initialise import initialise as initialise
+from subtractive.learning.loop import History as History
 from subtractive.learning.loop import fit as fit
 from subtractive.learning.run import TrainingWarning as TrainingWarning
 from subtractive.queries.divergence import cauchy_schwarz as cauchy_schwarz
@@ -36,6 +41,12 @@ from subtractive.queries.inner import inner as inner
 from subtractive.queries.inner import log_inner as log_inner
 from subtractive.queries.partition import CancellationError as CancellationError
 from subtractive.queries.partition import CancellationWarning as CancellationWarning
+from subtractive.reductions.gaussian_mixture import (
+    monotonic_gaussian_mixture as monotonic_gaussian_mixture,
+)
+from subtractive.reductions.gaussian_mixture import (
+    squared_gaussian_mixture as squared_gaussian_mixture,
+)
 from subtractive.regions.chow_liu import chow_liu_tree as chow_liu_tree
 from subtractive.regions.graph import Partition as Partition
 from subtractive.regions.graph import Region as Region

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import final
@@ -17,6 +18,10 @@ class Weights(nn.Module, ABC):
 
     @abstractmethod
     def forward(self) -> Tensor: ...
+
+    @abstractmethod
+    def multiply_by(self, factor: float) -> None:
+        """Multiply all matrices by a positive number, in place and without a gradient."""
 
     @property
     @abstractmethod
@@ -38,6 +43,10 @@ class RealWeights(Weights):
     def forward(self) -> Tensor:
         return self.value
 
+    @torch.no_grad()
+    def multiply_by(self, factor: float) -> None:
+        self.value.mul_(factor)
+
     @property
     def is_non_negative(self) -> bool:
         return False
@@ -54,6 +63,10 @@ class PositiveWeights(Weights):
     def forward(self) -> Tensor:
         return self.log_value.exp()
 
+    @torch.no_grad()
+    def multiply_by(self, factor: float) -> None:
+        self.log_value.add_(math.log(factor))
+
     @property
     def is_non_negative(self) -> bool:
         return True
@@ -69,6 +82,10 @@ class ComplexWeights(Weights):
 
     def forward(self) -> Tensor:
         return torch.view_as_complex(self.parts)
+
+    @torch.no_grad()
+    def multiply_by(self, factor: float) -> None:
+        self.parts.mul_(factor)
 
     @property
     def is_non_negative(self) -> bool:

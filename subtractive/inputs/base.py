@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from subtractive.inputs.statistics import Sample
 from subtractive.numerics.unscaled import Unscaled, largest_exponent, relative_values
 
 Tensors = Mapping[str, Tensor]
@@ -115,6 +116,16 @@ class InputFamily(ABC):
         self, size: int, num_units: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         """What is learned, at its start, for one region of ``size`` variables, each (i, ...)."""
+
+    @abstractmethod
+    def parameters_from(
+        self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        """What is learned, at a start from rows of one region.
+
+        ``f_k ** power`` shall look like their density or a part of it, with noise that tells the
+        units apart: power is 2 in a squared circuit, else 1. The result is always finite.
+        """
 
     @abstractmethod
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from torch.nn.functional import logsigmoid
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window, state_weights
 from subtractive.inputs.drawing import draw_state, draw_state_of_unit
 from subtractive.inputs.embedding import check_states, whole_number
+from subtractive.inputs.statistics import Sample, quantiles, shuffled_levels
 from subtractive.numerics.scaled import safe_log
 from subtractive.numerics.unscaled import Unscaled
 
@@ -128,6 +129,17 @@ class Binomial(UnivariateFamily):
     ) -> dict[str, Tensor]:
         probability = torch.rand(num_units, generator=generator, dtype=torch.float64)
         return {"logit": probability.logit(eps=1e-6)}
+
+    def parameters_from(
+        self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        states, shares = sample.column(0)
+        if len(states) == 0:
+            return self.parameters(1, num_units, generator)
+        chosen = quantiles(states, shares, shuffled_levels(num_units, generator))
+        noise = torch.randn(num_units, generator=generator, dtype=torch.float64)
+        # Off the ends, where a logit is infinite.
+        return {"logit": ((chosen + 0.5) / (self.total + 1)).logit() + 0.1 * noise}
 
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return {}

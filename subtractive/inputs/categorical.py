@@ -21,6 +21,7 @@ from subtractive.inputs.embedding import (
     whole_number,
     window_weights,
 )
+from subtractive.inputs.statistics import Sample, histogram
 from subtractive.numerics.unscaled import Unscaled
 
 
@@ -68,6 +69,14 @@ class Categorical(UnivariateFamily):
         # Normalised exponential variables are a flat Dirichlet draw; they are never exactly zero.
         draw = torch.empty(num_units, self.num_states, dtype=torch.float64)
         return {"logits": draw.exponential_(generator=generator).log()}
+
+    def parameters_from(
+        self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        states, shares = sample.column(0)
+        frequency = histogram(states, shares, self.num_states)
+        noise = self.parameters(1, num_units, generator)["logits"]
+        return {"logits": frequency.log() / power + noise}
 
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return {}

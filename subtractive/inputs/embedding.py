@@ -15,6 +15,7 @@ from torch import Tensor
 
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window, state_weights
 from subtractive.inputs.drawing import draw_state, draw_state_of_unit
+from subtractive.inputs.statistics import Sample, histogram
 from subtractive.numerics.unscaled import Unscaled
 
 
@@ -119,6 +120,14 @@ class Embedding(UnivariateFamily):
     ) -> dict[str, Tensor]:
         shape = (num_units, self.num_states)
         return {"table": torch.rand(shape, generator=generator, dtype=torch.float64)}
+
+    def parameters_from(
+        self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        states, shares = sample.column(0)
+        frequency = histogram(states, shares, self.num_states)
+        height = (self.num_states * frequency) ** (1 / power)
+        return {"table": height * self.parameters(1, num_units, generator)["table"]}
 
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return {}

@@ -25,6 +25,13 @@ from subtractive.inputs.normals import (
     unit_pairs,
     whiten,
 )
+from subtractive.inputs.statistics import (
+    FAR,
+    Sample,
+    cluster,
+    cluster_covariances,
+    location_and_spread,
+)
 from subtractive.numerics.unscaled import Unscaled
 
 
@@ -65,6 +72,22 @@ class MultivariateGaussian(InputFamily):
         log_diagonal = 0.1 * torch.randn(shape, generator=generator, dtype=torch.float64)
         lower = torch.zeros(num_units, size, size, dtype=torch.float64)
         return {"mean": mean, "log_diagonal": log_diagonal, "lower": lower}
+
+    def parameters_from(
+        self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        centre, unit = location_and_spread(sample)
+        points = (sample.columns.double() - centre) / unit
+        # Gaps go to the middle, and outliers must not become the only clusters.
+        points = points.nan_to_num(0.0).clamp(-FAR, FAR)
+        clusters = cluster(points, sample.weights, num_units, generator)
+        covariance = power * cluster_covariances(points, sample.weights, clusters)
+        factor = unit[:, None] * torch.linalg.cholesky(covariance)
+        return {
+            "mean": centre + unit * clusters.centres,
+            "log_diagonal": factor.diagonal(dim1=-2, dim2=-1).log(),
+            "lower": factor.tril(-1),
+        }
 
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return {}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import InputFamily, Question, Tensors, Window
+from subtractive.inputs.statistics import Sample
 from subtractive.numerics.unscaled import Unscaled
 
 _FOR_STUDY = (
@@ -52,6 +53,11 @@ class Products(InputFamily):
         self, size: int, num_units: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         return self.family.parameters(size, self._num_factors, generator)
+
+    def parameters_from(
+        self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        return self.family.parameters_from(sample, self._num_factors, 2 * power, generator)
 
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return self.family.constants(size, self._num_factors)

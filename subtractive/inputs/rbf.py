@@ -20,6 +20,7 @@ from subtractive.inputs.gaussian import (
     window_integral,
 )
 from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
+from subtractive.inputs.statistics import Sample
 from subtractive.numerics.unscaled import Unscaled
 
 
@@ -74,6 +75,11 @@ class RBF(UnivariateFamily):
 
     def parameters(
         self, size: int, num_units: int, generator: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        return {}
+
+    def parameters_from(
+        self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         return {}
 

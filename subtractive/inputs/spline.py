@@ -13,10 +13,11 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from subtractive.inputs.base import Tensors, UnivariateFamily, Window
+from subtractive.inputs.base import EVERYWHERE, Tensors, UnivariateFamily, Window
 from subtractive.inputs.bsplines import quantile_knots, spline_gram, spline_integral, spline_values
 from subtractive.inputs.drawing import by_chunks, draw_piecewise, quadratic, uniforms
 from subtractive.inputs.embedding import share_states, whole_number
+from subtractive.inputs.statistics import Sample
 from subtractive.numerics.unscaled import Unscaled
 
 
@@ -110,6 +111,17 @@ class Spline(UnivariateFamily):
         start = 1 - torch.rand(shape, generator=generator, dtype=torch.float64)  # never zero
         return {"log_coefficient": start.log()} if self.non_negative else {"coefficient": start}
 
+    def parameters_from(
+        self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        start = 1 - torch.rand(num_units, self.num_bases, generator=generator, dtype=torch.float64)
+        coefficient = start * self._heights(*sample.column(0)) ** (1 / power)
+        return (
+            {"log_coefficient": coefficient.log()}
+            if self.non_negative
+            else {"coefficient": coefficient}
+        )
+
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         lower, upper = self.domain
         uniform = np.linspace(lower, upper, self.num_bases - self.order + 1)[1:-1]
@@ -194,6 +206,19 @@ class Spline(UnivariateFamily):
         else:
             present = p["coefficient"] != 0
         return share_states(present.unfold(-1, self.order + 1, 1).any(-1))  # states: spans
+
+    def _heights(self, values: Tensor, shares: Tensor) -> Tensor:
+        """The density of values near each basis function, (b,), one being that of a uniform."""
+        inside = (values >= self.domain[0]) & (values <= self.domain[1])
+        knots = self.constants(1, 1)["knots"][None]
+        every = torch.eye(self.num_bases, dtype=torch.float64)[None]
+        mass = shares[inside] @ spline_values(every, knots, values[None, inside])[0]
+        count = shares.new_tensor(float(inside.sum()))
+        mass = mass * (count / shares[inside].sum() if count > 0 else 0)
+        width = spline_integral(every, knots, EVERYWHERE)[0, 0] / (self.domain[1] - self.domain[0])
+        # As if half a row more had been seen near each basis function, spread evenly.
+        extra = 0.5 * self.num_bases
+        return (mass / width + extra) / (count + extra)
 
     def _edges(self, p: Tensors) -> Tensor:
         return p["knots"][0, self.order : p["knots"].shape[1] - self.order]  # (c + 1,)

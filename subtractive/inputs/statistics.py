@@ -1,0 +1,147 @@
+"""What a start from data needs to know about columns: quantiles, spreads, histograms, clusters.
+
+Rows carry weights >= 0; a row of weight two counts as two equal rows. All is in float64.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+# Single precision keeps seven digits: narrower Gaussians would see rounding errors as outliers.
+RESOLUTION = 2.0**-20
+# Values further out than this many spreads count as if they were there: outliers, not clusters.
+FAR = 10.0
+LLOYD_STEPS = 10
+
+
+class Sample(NamedTuple):
+    """Rows of the variables of one region, NaN where a value is missing, and their weights."""
+
+    columns: Tensor  # (n, s)
+    weights: Tensor  # (n,)
+
+    def column(self, variable: int) -> tuple[Tensor, Tensor]:
+        """The values of one variable that are known and count, and their weights."""
+        counts = ~self.columns[:, variable].isnan() & (self.weights > 0)
+        return self.columns[counts, variable].double(), self.weights[counts].double()
+
+
+def quantiles(column: Tensor, weights: Tensor, levels: Tensor) -> Tensor:
+    """The smallest values that have at least the shares ``levels`` (q,) of the weight below them.
+
+    >>> column, levels = torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.1, 0.5, 0.9])
+    >>> quantiles(column, torch.ones(3), levels)
+    tensor([1., 2., 3.])
+    """
+    order = column.argsort()
+    below = weights[order].cumsum(0)
+    place = torch.searchsorted(below, levels.to(below.dtype) * below[-1])
+    return column[order][place.clamp(max=len(column) - 1)]
+
+
+def spread(column: Tensor, weights: Tensor) -> Tensor:
+    """The standard deviation without the outer percent, (), and never zero.
+
+    A column that is constant but for outliers gets the plain one, and a constant c gets
+    max(|c|, 1) / 20.
+    """
+    lower, middle, upper = quantiles(column, weights, torch.tensor([0.005, 0.5, 0.995]))
+    least = RESOLUTION * torch.stack([lower, upper]).abs().max()
+    for values in (column.clamp(lower, upper), column):
+        share = weights / weights.sum()
+        deviation = values - middle  # first, so that a far offset takes no digits
+        variance = (share * deviation.square()).sum() - (share * deviation).sum().square()
+        scale: Tensor = variance.clamp(min=0).sqrt()
+        if scale > least:
+            return scale
+    constant: Tensor = 0.05 * middle.abs().clamp(min=1)
+    return constant
+
+
+def shuffled_levels(count: int, generator: torch.Generator | None) -> Tensor:
+    """One level in each of ``count`` equal parts of (0, 1), in random order, (count,)."""
+    levels = torch.randperm(count, generator=generator).double()
+    return levels.add(torch.rand(count, generator=generator, dtype=torch.float64)).div(count)
+
+
+def histogram(states: Tensor, weights: Tensor, num_states: int) -> Tensor:
+    """Relative frequencies of states (n,), (v,), as if each had been seen half a time more."""
+    total = torch.full((num_states,), 0.5, dtype=torch.float64, device=states.device)
+    total = total.index_add(0, states.long(), weights * (len(weights) / weights.sum()))
+    return total / total.sum()
+
+
+class Clusters(NamedTuple):
+    """Centres (k, s), and the number (n,) of the nearest one for each point."""
+
+    centres: Tensor
+    labels: Tensor
+
+
+def cluster(
+    points: Tensor, weights: Tensor, count: int, generator: torch.Generator | None
+) -> Clusters:
+    """Some steps of Lloyd's k-means for points (n, s), from centres spread by k-means++."""
+    centres = points[spread_points(points, weights, count, generator)]
+    for _ in range(LLOYD_STEPS):
+        labels = nearest(points, centres)
+        mass = torch.zeros_like(centres[:, 0]).index_add(0, labels, weights)
+        sums = torch.zeros_like(centres).index_add(0, labels, weights[:, None] * points)
+        empty = (mass == 0)[:, None]
+        centres = torch.where(empty, centres, sums / torch.where(empty, 1.0, mass[:, None]))
+    return Clusters(centres, nearest(points, centres))
+
+
+def cluster_covariances(points: Tensor, weights: Tensor, clusters: Clusters) -> Tensor:
+    """The covariances of clusters, (k, s, s), small ones borrowing from the others."""
+    (count, size), labels = clusters.centres.shape, clusters.labels
+    root = (weights / weights.sum()).sqrt()[:, None] * (points - clusters.centres[labels])
+    scatter = torch.stack([root[labels == k].mT @ root[labels == k] for k in range(count)])
+    mass = weights.new_zeros(count).index_add(0, labels, weights / weights.sum())
+    # As if every cluster had half an average share of the rows more, scattered as all are.
+    extra = 0.5 / count
+    borrowed = scatter.sum(0) + 0.01 * torch.eye(size, dtype=points.dtype)
+    return (scatter + extra * borrowed) / (mass + extra)[:, None, None]
+
+
+def location_and_spread(sample: Sample) -> tuple[Tensor, Tensor]:
+    """The medians and spreads of all columns, (s,); zero and one if nothing is known."""
+    centres, units = [], []
+    for variable in range(sample.columns.shape[1]):
+        column, weights = sample.column(variable)
+        if len(column) > 0:
+            centres.append(quantiles(column, weights, torch.tensor([0.5]))[0])
+            units.append(spread(column, weights))
+        else:
+            centres.append(torch.zeros((), dtype=torch.float64))
+            units.append(torch.ones((), dtype=torch.float64))
+    return torch.stack(centres), torch.stack(units)
+
+
+def spread_points(
+    points: Tensor, weights: Tensor, count: int, generator: torch.Generator | None
+) -> Tensor:
+    """Rows (k,) of points (n, s), each drawn by its squared distance to those before it."""
+    chosen = [_draw(weights, generator)]
+    distance = (points - points[chosen[0]]).square().sum(1)
+    for _ in range(count - 1):
+        share = weights * distance
+        # With fewer distinct points than centres some have to be chosen again.
+        chosen.append(_draw(share if share.sum() > 0 else weights, generator))
+        distance = torch.minimum(distance, (points - points[chosen[-1]]).square().sum(1))
+    return torch.stack(chosen)
+
+
+def nearest(points: Tensor, centres: Tensor) -> Tensor:
+    """The number of the nearest centre for each point, (n,)."""
+    return (centres.square().sum(1) - 2 * points @ centres.mT).argmin(1)
+
+
+def _draw(weights: Tensor, generator: torch.Generator | None) -> Tensor:
+    """One index with a probability proportional to its weight, of any number of them."""
+    below = weights.cumsum(0)
+    level = torch.rand((), generator=generator, dtype=below.dtype) * below[-1]
+    return torch.searchsorted(below, level, right=True).clamp(max=len(weights) - 1)

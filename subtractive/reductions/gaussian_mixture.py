@@ -1,0 +1,109 @@
+"""Gaussian mixtures as flat circuits: additive ones, and exactly as sums of squares.
+
+A Gaussian density is the square of a function that is, but for a factor, Gaussian too::
+
+    Σ_k w_k N(x; μ_k, Σ_k) = Σ_k (√w_k · N(x; μ_k, Σ_k)^½)²,   N(μ, Σ)^½ ∝ N(μ, 2Σ)
+
+so that a squared circuit whose root has one output per component, and a diagonal of weights, is
+the mixture. Training then finds what to subtract: all that lies beside the diagonal.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.weights import PositiveWeights, RealWeights
+from subtractive.densities.monotonic import MonotonicCircuit
+from subtractive.densities.squared import SquaredCircuit
+from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
+from subtractive.regions.trees import flat
+
+
+def squared_gaussian_mixture(
+    weights: Tensor, means: Tensor, covariances: Tensor, *, dtype: torch.dtype | None = None
+) -> SquaredCircuit:
+    """The mixture ``Σ_k w_k N(x; μ_k, Σ_k)`` as a sum of k squares.
+
+    Weights are (k,), means (k, d), covariances (k, d, d).
+
+    >>> p = sub.squared_gaussian_mixture(torch.ones(1), torch.zeros(1, 2), torch.eye(2)[None])
+    >>> p.log_prob(torch.zeros(1, 2)).exp() * 2 * torch.pi
+    tensor([1.0000], dtype=torch.float64, grad_fn=<MulBackward0>)
+    """
+    weights, means, factors = _checked(weights, means, covariances)
+    factors = math.sqrt(2) * factors
+    # log of N(μ, Σ)^½ / N(μ, 2Σ), but for what all components share: |2Σ|^¼.
+    log_height = 0.5 * factors.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    log_root = 0.5 * weights.log() + log_height
+    root = (log_root - log_root.max()).exp().diag()
+    circuit = _flat_circuit(means, factors, num_outputs=len(means))
+    circuit.layer(-1).weights = RealWeights(root[None])
+    return SquaredCircuit(circuit.to(dtype or torch.get_default_dtype()))
+
+
+def monotonic_gaussian_mixture(
+    weights: Tensor, means: Tensor, covariances: Tensor, *, dtype: torch.dtype | None = None
+) -> MonotonicCircuit:
+    """The mixture ``Σ_k w_k N(x; μ_k, Σ_k)`` as an additive circuit.
+
+    Weights are (k,), means (k, d), covariances (k, d, d).
+
+    >>> p = sub.monotonic_gaussian_mixture(torch.ones(1), torch.zeros(1, 2), torch.eye(2)[None])
+    >>> p.log_partition()
+    tensor(0., dtype=torch.float64, grad_fn=<SelectBackward0>)
+    """
+    weights, means, factors = _checked(weights, means, covariances)
+    circuit = _flat_circuit(means, factors, num_outputs=1)
+    circuit.layer(-1).weights = PositiveWeights(weights[None, None])
+    return MonotonicCircuit(circuit.to(dtype or torch.get_default_dtype()))
+
+
+def _flat_circuit(means: Tensor, factors: Tensor, *, num_outputs: int) -> Circuit:
+    """A circuit over one region of all variables, with Gaussians N(μ_k, L_k L_kᵀ), in float64."""
+    count, size = means.shape
+    circuit = Circuit(
+        flat([range(size)]),
+        MultivariateGaussian(),
+        num_units=count,
+        num_outputs=num_outputs,
+        seed=0,
+        dtype=torch.float64,
+    )
+    inputs = circuit.input_layer(0)
+    with torch.no_grad():
+        inputs.get_tensor("mean").copy_(means[None])
+        inputs.get_tensor("log_diagonal").copy_(factors.diagonal(dim1=-2, dim2=-1).log()[None])
+        inputs.get_tensor("lower").copy_(factors.tril(-1)[None])
+    return circuit
+
+
+def _checked(weights: Tensor, means: Tensor, covariances: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights (k,) that sum to one, means (k, d) and Cholesky factors (k, d, d), in float64."""
+    weights, means, covariances = (
+        torch.as_tensor(given).detach().cpu().double() for given in (weights, means, covariances)
+    )
+    count, size = means.shape if means.dim() == 2 else (0, 0)
+    shapes = [tuple(tensor.shape) for tensor in (weights, means, covariances)]
+    if 0 in (count, size) or shapes != [(count,), (count, size), (count, size, size)]:
+        raise ValueError(
+            "a Gaussian mixture needs weights (k,), means (k, d) and covariances (k, d, d), got "
+            f"shapes {shapes[0]}, {shapes[1]} and {shapes[2]}. A diagonal covariance is "
+            "variances.diag_embed()."
+        )
+    if not bool((weights > 0).all()) or not bool(weights.isfinite().all()):
+        raise ValueError(
+            f"the weights of a mixture must be positive and finite, got {weights.tolist()}. "
+            "Leave out components without weight."
+        )
+    factors, failed = torch.linalg.cholesky_ex(covariances)
+    if bool(failed.any()) or not bool(factors.isfinite().all()):
+        number = int((failed.bool() | ~factors.isfinite().all(-1).all(-1)).nonzero()[0])
+        raise ValueError(
+            f"covariances must be positive definite, that of component {number} is not. Add a "
+            "small number to its diagonal."
+        )
+    return weights / weights.sum(), means, factors
