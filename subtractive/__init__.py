@@ -32,7 +32,6 @@ from subtractive.learning.expectation_maximisation import (
 )
 from subtractive.learning.history import History as History
 from subtractive.learning.initialise import initialise as initialise
-from subtractive.learning.loop import History as History
 from subtractive.learning.loop import fit as fit
 from subtractive.learning.run import TrainingWarning as TrainingWarning
 from subtractive.queries.divergence import cauchy_schwarz as cauchy_schwarz

@@ -134,7 +134,8 @@ def test_a_finished_run_resumes_to_its_result_and_may_be_prolonged(tmp_path):
     again = model()
     history = train(again, checkpoint=file, resume=True, max_epochs=3)
     assert len(history.epochs) == 3
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters()))
+    pairs = zip(first.parameters(), again.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
     whole, longer = model(), model()
     assert_same_run(
         (whole, train(whole, max_epochs=6)),
