@@ -1,6 +1,7 @@
 """What every test and doctest finds: the names of the examples, and how hypothesis searches."""
 
 import os
+import tempfile
 
 import pytest
 import torch
@@ -17,5 +18,5 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 @pytest.fixture(autouse=True)
 def names_of_doctests(doctest_namespace):
-    """Let the docstrings' examples begin with ``torch`` and ``sub`` in hand."""
-    doctest_namespace.update(torch=torch, sub=subtractive)
+    """Let the docstrings' examples begin with ``torch``, ``sub`` and a place for files in hand."""
+    doctest_namespace.update(os=os, tempfile=tempfile, torch=torch, sub=subtractive)

@@ -53,5 +53,6 @@ from subtractive.regions.graph import RegionGraph as RegionGraph
 from subtractive.regions.trees import flat as flat
 from subtractive.regions.trees import linear_tree as linear_tree
 from subtractive.regions.trees import random_binary_tree as random_binary_tree
+from subtractive.storage import load as load
 
 __version__ = "0.1.0.dev0"

@@ -38,12 +38,8 @@ def write_tensors(
     # Memory that tensors share, or that has gaps, is not what a file can hold.
     stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     text = json.dumps(description)
-    header = {
-        "format": f"subtractive {kind}",
-        "version": str(VERSION),
-        "description": text,
-        "sha256": _digest(text, stored),
-    }
+    header = {"format": f"subtractive {kind}", "version": str(VERSION), "description": text}
+    header["sha256"] = _digest(header, stored)
     write_atomically(path, lambda partial: save_file(stored, partial, header))
 
 
@@ -57,8 +53,7 @@ def read_tensors(
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             _check_header(path, kind, header)
-            # Copies: memory of their own, aligned as any tensor's, and the file is free again.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            mapped = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, ValueError, RuntimeError, OSError, MemoryError) as error:
         if isinstance(error, FileFormatError):
             raise
@@ -66,14 +61,14 @@ def read_tensors(
             f"{os.fspath(path)} is not a readable {kind} file ({error}): it is damaged or was cut "
             "off. Copy it again, or go back to an older file."
         ) from None
-    if header.get("sha256") != _digest(header["description"], tensors):
+    if header.get("sha256") != _digest(header, mapped):
         raise FileFormatError(
             f"{os.fspath(path)} is damaged: its checksum does not match its contents. Copy it "
             "again, or go back to an older file."
         )
-    # With the right checksum it is what was written, which is a dictionary.
-    description: dict[str, Any] = json.loads(header["description"])
-    return tensors, description
+    # Copies: memory of their own, aligned as any tensor's, and the file is free again.
+    tensors = {name: tensor.clone() for name, tensor in mapped.items()}
+    return tensors, _parsed(path, header["description"])
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[str], None]) -> None:
@@ -140,9 +135,21 @@ def _check_header(path: str | os.PathLike[str], kind: str, header: Mapping[str, 
         )
 
 
-def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of the description and of the name, dtype, shape and bytes of every tensor."""
-    digest = hashlib.sha256(text.encode())
+def _parsed(path: str | os.PathLike[str], text: str) -> dict[str, Any]:
+    """A description with the right checksum: what was written, if it was written by us."""
+    try:
+        description = json.loads(text)
+    except (ValueError, RecursionError):
+        description = None
+    if not isinstance(description, dict):
+        raise FileFormatError(f"{os.fspath(path)} is damaged: its description is not readable.")
+    return description
+
+
+def _digest(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the header and of the name, dtype, shape and bytes of every tensor."""
+    words = [header[name] for name in ("format", "version", "description")]
+    digest = hashlib.sha256(repr(words).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(repr((name, str(tensor.dtype), tuple(tensor.shape))).encode())

@@ -83,10 +83,9 @@ def test_a_missing_file_is_named(tmp_path):
 
 def test_every_flipped_bit_is_noticed(path):
     content = path.read_bytes()
-    generator = random.Random(0)
-    for _ in range(1000):
+    for place in range(8 * len(content)):
         damaged = bytearray(content)
-        damaged[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
+        damaged[place // 8] ^= 1 << place % 8
         path.write_bytes(damaged)
         with pytest.raises(FileFormatError):
             read_tensors(path, "test")

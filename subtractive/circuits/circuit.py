@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TypeVar, final
+from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -226,6 +226,16 @@ class Circuit(nn.Module):
                 f"{tuple(x.shape)}."
             )
         return [layer.values(x, slice(None)) for layer in self.input_layers()]
+
+    def describe(self) -> dict[str, Any]:
+        """What the circuit is made of, without its numbers, as plain data for files."""
+        return {
+            "graph": self.graph.describe(),
+            "families": [family.describe() for family in self.families],
+            "input_units": [layer.num_units for layer in self.input_layers()],
+            "layers": [type(layer).__name__ for layer in self.all_layers()],
+            "weights": [type(layer.weights).__name__ for layer in self.all_layers()],
+        }
 
     def route(self, labels: Mapping[int, Hashable]) -> Route:
         """The way through the layers when input regions of different labels are kept apart."""

@@ -7,13 +7,15 @@ conditionals and restrictions follow from that.
 from __future__ import annotations
 
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
+from subtractive.files import write_tensors
 from subtractive.inputs.asking import CumulativeAt, DensityAt, Moments
 from subtractive.inputs.base import InputFamily, Question
 from subtractive.queries.box import Side, in_box
@@ -78,6 +80,17 @@ class Density(nn.Module, ABC):
     @abstractmethod
     def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:
         """log of the weight of one row of evidence, tilted to second order by exp(Σ_d θ_d x_d)."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """What the density is made of, without its numbers, as plain data for files."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the density to one file, from which :func:`load` makes it again.
+
+        The file (safetensors, with a JSON description and a checksum) is written atomically.
+        """
+        write_tensors(path, "model", self.state_dict(), {"density": self.describe()})
 
     @property
     def num_variables(self) -> int:
@@ -356,6 +369,9 @@ class Restriction(Density):
         at = torch.tensor(self.keep)
         whole = torch.zeros(self.density.num_variables, dtype=tilt.dtype).index_copy(0, at, tilt)
         return self.density.log_tilted(self.lift(evidence), whole)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "restriction", "of": self.density.describe(), "keep": list(self.keep)}
 
     def lift(self, evidence: Evidence) -> Evidence:
         """Evidence on the kept variables as evidence on all of them."""

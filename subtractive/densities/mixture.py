@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +47,10 @@ class Mixture(Density):
     @property
     def device(self) -> torch.device:
         return self.logits.device
+
+    def describe(self) -> dict[str, Any]:
+        members = [member.describe() for member in self._densities()]
+        return {"kind": "mixture", "members": members}
 
     def log_weight(self, evidence: Evidence) -> Tensor:
         return log_sum_exp(self._log_shares(evidence))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -51,6 +51,9 @@ class MonotonicCircuit(Density):
     @property
     def device(self) -> torch.device:
         return self.circuit.device
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "monotonic", "circuit": self.circuit.describe()}
 
     def log_weight(self, evidence: Evidence) -> Tensor:
         return log_integral(self.circuit, evidence)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -48,6 +48,9 @@ class SquaredCircuit(Density):
     def log_square(self, x: Tensor) -> Tensor:
         """log Σ_s |c_s(x)|², (n,): ``log_prob`` without its normalisation."""
         return self.log_weight(make_evidence(x, None, self.families, self.device))
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "squared", "circuit": self.circuit.describe()}
 
     def log_weight(self, evidence: Evidence) -> Tensor:
         return log_square_integral(self.circuit, evidence)

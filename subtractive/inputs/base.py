@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,6 +81,12 @@ class Question(ABC):
         """Their integrals against Σ_k w_k N(m_k, s_k), (n, q), with weights (n, k)."""
 
 
+def name_and_facts(family: InputFamily) -> dict[str, Any]:
+    """What a family without families inside is, as plain data."""
+    facts = {entry.name: getattr(family, entry.name) for entry in fields(family)}  # type: ignore[arg-type]
+    return {"family": type(family).__name__, **facts}
+
+
 class InputFamily(ABC):
     """Functions f_1..f_K of one region, their integrals, and the integrals of their products.
 
@@ -102,6 +109,10 @@ class InputFamily(ABC):
     @abstractmethod
     def num_states(self) -> int | None:
         """The states are 0 .. num_states - 1; ``None`` for a continuous family."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """The name of the family and its fixed facts as plain data, for files."""
 
     @abstractmethod
     def check_scope(self, size: int) -> None:
@@ -230,6 +241,9 @@ class InputFamily(ABC):
 
 class UnivariateFamily(InputFamily):
     """A family of functions of one variable: evidence inside a region is all or nothing."""
+
+    def describe(self) -> dict[str, Any]:
+        return name_and_facts(self)
 
     def check_scope(self, size: int) -> None:
         if size != 1:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from subtractive.inputs.base import InputFamily, Question, Tensors, Window
+from subtractive.inputs.base import InputFamily, Question, Tensors, Window, name_and_facts
 from subtractive.inputs.gaussian import Gaussian, check_finite
 from subtractive.inputs.normal_products import (
     NormalProducts,
@@ -54,6 +54,9 @@ class MultivariateGaussian(InputFamily):
     @property
     def num_states(self) -> None:
         return None
+
+    def describe(self) -> dict[str, Any]:
+        return name_and_facts(self)
 
     def check_scope(self, size: int) -> None:
         if size < 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, final
+from typing import Any, NoReturn, final
 
 import torch
 from torch import Tensor
@@ -42,6 +42,12 @@ class Products(InputFamily):
     @property
     def num_states(self) -> int | None:
         return self.family.num_states
+
+    def describe(self) -> dict[str, Any]:
+        raise ValueError(
+            "a square that is written out as a circuit cannot be saved. Save the density of the "
+            "circuit that was squared: its file is smaller, too."
+        )
 
     def check_scope(self, size: int) -> None:
         self.family.check_scope(size)

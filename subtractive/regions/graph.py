@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from operator import index
 from typing import TypeAlias
@@ -139,6 +139,30 @@ class RegionGraph:
                 scope = region.scope
                 nested.append(min(scope) if len(scope) == 1 else scope)
         return nested[-1]
+
+    def describe(self) -> list[dict[str, list[int]]]:
+        """A tree as plain data, region by region, for files."""
+        assert self.is_tree
+        return [
+            {"children": list(region.partitions[0].children)}
+            if region.partitions
+            else {"scope": sorted(region.scope)}
+            for region in self.regions
+        ]
+
+    @classmethod
+    def from_description(cls, description: Sequence[Mapping[str, list[int]]]) -> RegionGraph:
+        """The inverse of :meth:`describe`."""
+        regions: list[Region] = []
+        for entry in description:
+            if "scope" in entry:
+                regions.append(Region(entry["scope"]))
+                continue
+            children = [index(child) for child in entry["children"]]
+            if not all(0 <= child < len(regions) for child in children):
+                raise ValueError(f"region {len(regions)} has children that do not come before it.")
+            regions.append(Region.joining(children, regions))
+        return cls(tuple(regions))
 
     @property
     def num_variables(self) -> int:
