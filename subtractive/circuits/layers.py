@@ -15,6 +15,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from subtractive.circuits.congruence import congruence
 from subtractive.circuits.environment import Environment, below_hadamard, below_kronecker
 from subtractive.circuits.weights import Weights
 from subtractive.numerics.scaled import Scaled, joined, multiply, rescale, settle
@@ -148,11 +149,10 @@ class SumLayer(Layer):
         return [units]
 
     def scaled(self, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
-        weight = self.weight(folds)
-        return _summed(settle(children[0]), weight, weight)
+        return _summed(settle(children[0]), self.weight(folds))
 
     def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
-        return _summed(settle(children[0]), self.weight(folds), other.weight(folds))
+        return _crossed(settle(children[0]), self.weight(folds), other.weight(folds))
 
     def signed_log(self, children: Sequence[Unscaled | SignedLog], folds: Index) -> SignedLog:
         return mix_signed(self.weight(folds), signed_log(children[0]))
@@ -187,12 +187,11 @@ class HadamardLayer(Layer):
         return [units] * len(widths)
 
     def scaled(self, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
-        weight = self.weight(folds)
         # The square of a Hadamard product is the Hadamard product of the squares.
-        return _summed(multiply(children), weight, weight)
+        return _summed(multiply(children), self.weight(folds))
 
     def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
-        return _summed(multiply(children), self.weight(folds), other.weight(folds))
+        return _crossed(multiply(children), self.weight(folds), other.weight(folds))
 
     def signed_log(self, children: Sequence[Unscaled | SignedLog], folds: Index) -> SignedLog:
         return mix_signed(self.weight(folds), multiply_signed(children))
@@ -226,7 +225,7 @@ class KroneckerLayer(Layer):
         weight = self.weight(folds)
         if any(child.is_gram for child in children):
             return _summed_kronecker(children, weight, weight)
-        return _summed(self.product(children), weight, weight)
+        return _summed(self.product(children), weight)
 
     def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
         return _summed_kronecker(children, self.weight(folds), other.weight(folds))
@@ -240,11 +239,16 @@ class KroneckerLayer(Layer):
         return below_kronecker(above, siblings, slot)
 
 
-def _summed(product: Scaled, left: Tensor, right: Tensor) -> Scaled:
+def _summed(product: Scaled, weight: Tensor) -> Scaled:
+    unit = _unit(weight)
     if product.is_gram:
-        mantissa = mix_gram(left, product.mantissa, right)
-        return rescale(joined(mantissa, [product]), _unit(left) * _unit(right))
-    return rescale(joined(mix(left, product.mantissa), [product]), _unit(left))
+        return rescale(joined(congruence(weight, product.mantissa), [product]), unit.square())
+    return rescale(joined(mix(weight, product.mantissa), [product]), unit)
+
+
+def _crossed(product: Scaled, left: Tensor, right: Tensor) -> Scaled:
+    mantissa = mix_gram(left, product.mantissa, right)
+    return rescale(joined(mantissa, [product]), _unit(left) * _unit(right))
 
 
 def _summed_kronecker(

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.numerics.unscaled import Index, Unscaled, double, spread
+from subtractive.numerics.unscaled import Index, Unscaled, double, split, spread
 
 
 class Scaled(NamedTuple):
@@ -39,6 +39,11 @@ class Scaled(NamedTuple):
         """The messages of some regions."""
         lost = self.lost if isinstance(self.lost, float) else self.lost[index]
         return Scaled(self.mantissa[index], self.log_scale[index], lost)
+
+    def split(self, parts: Sequence[slice]) -> list[Scaled]:
+        """The messages of consecutive groups of regions, together all of them."""
+        tensors = (split(tensor, parts) for tensor in self)
+        return [Scaled(*part) for part in zip(*tensors, strict=True)]
 
     def outer(self) -> Scaled:
         """The gram ``v vᴴ`` of a vector, in double precision."""
