@@ -26,7 +26,7 @@ from subtractive.numerics.signed_log import (
     multiply_signed,
     signed_log,
 )
-from subtractive.numerics.unscaled import Index, Unscaled
+from subtractive.numerics.unscaled import Index, Unscaled, pick
 
 
 def mix(weight: Tensor, values: Tensor) -> Tensor:
@@ -81,8 +81,7 @@ class Layer(nn.Module, ABC):
 
     def weight(self, folds: Index) -> Tensor:
         """The weights of some regions, (f, o, i)."""
-        weight: Tensor = self.weights()
-        return weight[folds]
+        return pick(self.weights(), folds)
 
     @staticmethod
     @abstractmethod

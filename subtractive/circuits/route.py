@@ -41,6 +41,10 @@ class Route(NamedTuple):
     visits: tuple[Visit, ...]
     parts: tuple[tuple[slice, ...], ...]
 
+    def labelled(self, label: Hashable) -> Route:
+        """The same way with one label for all inputs."""
+        return self._replace(entries=tuple(e._replace(label=label) for e in self.entries))
+
 
 class Map(NamedTuple):
     """Where the tensors of each region are: (number of the layer, place in it)."""

@@ -66,7 +66,8 @@ def settle(message: Unscaled | Scaled) -> Scaled:
     if mantissa is not None:
         size = size + mantissa.detach().abs().log()
     peak = size.amax(units)  # (f, n)
-    finite = torch.where(peak == -math.inf, 0.0, peak)
+    # Any finite number will do where all entries are exactly zero.
+    finite = peak.clamp(min=torch.finfo(peak.dtype).min)
     shifted = exponent - spread(finite, exponent)
     if mantissa is None:
         return Scaled(shifted.exp(), peak.double())
@@ -90,13 +91,16 @@ def rescale(message: Scaled, unit: Tensor | float = 1.0) -> Scaled:
     peak, least = size.amax(units), size.amin(units)  # (f, n)
     # Small weights underflow by themselves: what they take is not proportional to them.
     lost = (lost + real.tiny) * (unit + 1.0)
+    # Almost always every unit of every row is large enough to have all its digits.
+    if bool(((least >= lost / real.eps) & (peak < math.inf)).all()):
+        return Scaled(mantissa / spread(peak, mantissa), log_scale + peak.double().log())
     is_exact = (peak >= lost / real.eps) & (peak < math.inf)
     trusted = is_exact | (log_scale == -math.inf)
     scaled = _divided(mantissa, peak)
     return Scaled(
         scaled.mantissa,
         torch.where(trusted, log_scale + scaled.log_scale, math.nan),
-        # Where every unit is large enough to have all its digits, nothing was lost so far.
+        # Where all units have all their digits, nothing was lost so far.
         torch.where(least >= lost / real.eps, 0.0, lost / peak),
     )
 

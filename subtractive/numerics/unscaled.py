@@ -77,6 +77,13 @@ def double(dtype: torch.dtype) -> torch.dtype:
     return torch.complex128 if dtype.is_complex else torch.float64
 
 
+def pick(tensor: Tensor, regions: Index) -> Tensor:
+    """Some regions of a tensor (f, ...); all of them are the tensor itself, not a copy of it."""
+    if isinstance(regions, slice) and regions.indices(len(tensor)) == (0, len(tensor), 1):
+        return tensor
+    return tensor[regions]
+
+
 def split(tensor: Tensor | float | None, parts: Sequence[slice]) -> Sequence[Any]:
     """A tensor (f, ...) in consecutive parts; what is no tensor is the same in each of them."""
     if not isinstance(tensor, Tensor) or len(parts) < 2:
