@@ -239,6 +239,8 @@ class Circuit(nn.Module):
 
     def route(self, labels: Mapping[int, Hashable]) -> Route:
         """The way through the layers when input regions of different labels are kept apart."""
+        if len(set(labels.values())) == 1:
+            return self.straight.labelled(next(iter(labels.values())))
         return self._map.route(labels)
 
     def climb(
@@ -257,15 +259,25 @@ class Circuit(nn.Module):
         rule: Callable[[Visit, list[Unscaled | Message]], Message],
     ) -> list[Message]:
         """The messages of all steps from the leaves to the root: the only way up a circuit."""
-        messages: list[Unscaled | Message] = list(leaves)
+        waiting: dict[tuple[int, int], Unscaled | Message] = {}  # by tensor and first place
+
+        def send(tensor: int, message: Unscaled | Message) -> None:
+            # Split, not sliced: on the way back the parts are joined, not added to zeros.
+            parts = route.parts[tensor]
+            pieces: Sequence[Unscaled | Message] = message.split(parts)
+            for part, piece in zip(parts, pieces, strict=True):
+                waiting[tensor, part.start] = piece
+
+        for tensor, leaf in enumerate(leaves):
+            send(tensor, leaf)
         steps: list[Message] = []
-        for visit in route.visits:
+        for tensor, visit in enumerate(route.visits, len(leaves)):
             children = [
-                messages[source].take(places)
+                waiting.pop((source, places.start))
                 for source, places in zip(visit.sources, visit.places, strict=True)
             ]
             steps.append(rule(visit, children))
-            messages.append(steps[-1])
+            send(tensor, steps[-1])
         return steps
 
     def scaled(self, visit: Visit, children: Sequence[Unscaled | Scaled]) -> Scaled:

@@ -15,6 +15,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from subtractive.circuits.congruence import congruence
 from subtractive.circuits.environment import Environment, below_hadamard, below_kronecker
 from subtractive.circuits.weights import Weights
 from subtractive.numerics.scaled import Scaled, joined, multiply, rescale, settle
@@ -25,7 +26,7 @@ from subtractive.numerics.signed_log import (
     multiply_signed,
     signed_log,
 )
-from subtractive.numerics.unscaled import Index, Unscaled
+from subtractive.numerics.unscaled import Index, Unscaled, pick
 
 
 def mix(weight: Tensor, values: Tensor) -> Tensor:
@@ -80,8 +81,7 @@ class Layer(nn.Module, ABC):
 
     def weight(self, folds: Index) -> Tensor:
         """The weights of some regions, (f, o, i)."""
-        weight: Tensor = self.weights()
-        return weight[folds]
+        return pick(self.weights(), folds)
 
     @staticmethod
     @abstractmethod
@@ -148,11 +148,10 @@ class SumLayer(Layer):
         return [units]
 
     def scaled(self, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
-        weight = self.weight(folds)
-        return _summed(settle(children[0]), weight, weight)
+        return _summed(settle(children[0]), self.weight(folds))
 
     def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
-        return _summed(settle(children[0]), self.weight(folds), other.weight(folds))
+        return _crossed(settle(children[0]), self.weight(folds), other.weight(folds))
 
     def signed_log(self, children: Sequence[Unscaled | SignedLog], folds: Index) -> SignedLog:
         return mix_signed(self.weight(folds), signed_log(children[0]))
@@ -187,12 +186,11 @@ class HadamardLayer(Layer):
         return [units] * len(widths)
 
     def scaled(self, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
-        weight = self.weight(folds)
         # The square of a Hadamard product is the Hadamard product of the squares.
-        return _summed(multiply(children), weight, weight)
+        return _summed(multiply(children), self.weight(folds))
 
     def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
-        return _summed(multiply(children), self.weight(folds), other.weight(folds))
+        return _crossed(multiply(children), self.weight(folds), other.weight(folds))
 
     def signed_log(self, children: Sequence[Unscaled | SignedLog], folds: Index) -> SignedLog:
         return mix_signed(self.weight(folds), multiply_signed(children))
@@ -226,7 +224,7 @@ class KroneckerLayer(Layer):
         weight = self.weight(folds)
         if any(child.is_gram for child in children):
             return _summed_kronecker(children, weight, weight)
-        return _summed(self.product(children), weight, weight)
+        return _summed(self.product(children), weight)
 
     def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
         return _summed_kronecker(children, self.weight(folds), other.weight(folds))
@@ -240,11 +238,16 @@ class KroneckerLayer(Layer):
         return below_kronecker(above, siblings, slot)
 
 
-def _summed(product: Scaled, left: Tensor, right: Tensor) -> Scaled:
+def _summed(product: Scaled, weight: Tensor) -> Scaled:
+    unit = _unit(weight)
     if product.is_gram:
-        mantissa = mix_gram(left, product.mantissa, right)
-        return rescale(joined(mantissa, [product]), _unit(left) * _unit(right))
-    return rescale(joined(mix(left, product.mantissa), [product]), _unit(left))
+        return rescale(joined(congruence(weight, product.mantissa), [product]), unit.square())
+    return rescale(joined(mix(weight, product.mantissa), [product]), unit)
+
+
+def _crossed(product: Scaled, left: Tensor, right: Tensor) -> Scaled:
+    mantissa = mix_gram(left, product.mantissa, right)
+    return rescale(joined(mantissa, [product]), _unit(left) * _unit(right))
 
 
 def _summed_kronecker(

@@ -18,7 +18,7 @@ class Visit(NamedTuple):
     layer: int
     folds: Index
     sources: tuple[int, ...]
-    places: tuple[Index, ...]
+    places: tuple[slice, ...]
 
 
 class Entry(NamedTuple):
@@ -30,11 +30,20 @@ class Entry(NamedTuple):
 
 
 class Route(NamedTuple):
-    """A schedule in terms of a circuit's layers."""
+    """A schedule in terms of a circuit's layers.
+
+    In a tree every region has one parent: each tensor falls into the consecutive ``parts`` that
+    its readers take.
+    """
 
     schedule: Schedule
     entries: tuple[Entry, ...]
     visits: tuple[Visit, ...]
+    parts: tuple[tuple[slice, ...], ...]
+
+    def labelled(self, label: Hashable) -> Route:
+        """The same way with one label for all inputs."""
+        return self._replace(entries=tuple(e._replace(label=label) for e in self.entries))
 
 
 class Map(NamedTuple):
@@ -62,20 +71,22 @@ class Map(NamedTuple):
             {r: (self.inputs[r][0], labels[r]) for r in self.graph.input_regions},
             sum_inputs=self.sum_inputs,
         )
+        visits = tuple(
+            Visit(
+                *_located(self.layers, step.regions),
+                step.sources,
+                tuple(slice(places[0], places[-1] + 1) for places in step.places),
+            )
+            for step in schedule.steps
+        )
         return Route(
             schedule,
             tuple(
                 Entry(*_located(self.inputs, regions), labels[regions[0]])
                 for regions in schedule.inputs
             ),
-            tuple(
-                Visit(
-                    *_located(self.layers, step.regions),
-                    step.sources,
-                    tuple(_index(places) for places in step.places),
-                )
-                for step in schedule.steps
-            ),
+            visits,
+            _parts(visits, len(schedule.inputs)),
         )
 
 
@@ -85,6 +96,14 @@ def _places(tensors: Sequence[Sequence[int]]) -> dict[int, tuple[int, int]]:
 
 def _located(place: Mapping[int, tuple[int, int]], regions: Sequence[int]) -> tuple[int, Index]:
     return place[regions[0]][0], _index([place[region][1] for region in regions])
+
+
+def _parts(visits: Sequence[Visit], num_inputs: int) -> tuple[tuple[slice, ...], ...]:
+    read: list[list[slice]] = [[] for _ in range(num_inputs + len(visits))]
+    for visit in visits:
+        for source, places in zip(visit.sources, visit.places, strict=True):
+            read[source].append(places)
+    return tuple(tuple(sorted(parts, key=lambda part: part.start)) for parts in read)
 
 
 def _index(places: Sequence[int]) -> Index:

@@ -34,6 +34,11 @@ class Window:
     power: int = 0
     states: Tensor | None = None
 
+    @property
+    def is_total(self) -> bool:
+        """Whether this is the integral of a product itself, over the whole real line."""
+        return self.lower is None and self.upper is None and self.power == 0
+
 
 EVERYWHERE = Window()
 

@@ -16,12 +16,16 @@ from torch import Tensor
 
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window
 from subtractive.inputs.drawing import uniforms
+from subtractive.inputs.gaussian_logs import (
+    HALF_LOG_TWO_PI,
+    have_common_range,
+    log_densities,
+    log_overlaps,
+)
 from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
 from subtractive.inputs.statistics import Sample, quantiles, shuffled_levels, spread
 from subtractive.numerics.scaled import safe_log
 from subtractive.numerics.unscaled import Unscaled
-
-HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 # A window is narrow if half its width, times one plus its distance, is below this (in scales):
 # there the series about its middle has all digits, and differences of Φ lose them.
@@ -275,13 +279,16 @@ class Gaussian(UnivariateFamily):
         return {}
 
     def values(self, p: Tensors, x: Tensor) -> Unscaled:
-        return Unscaled(None, log_density(x, p["mean"][:, None], p["log_scale"][:, None]))
+        return Unscaled(None, log_densities(x, p["mean"], p["log_scale"]))
 
     def integral(self, p: Tensors, window: Window) -> Unscaled:
         mean, log_scale = p["mean"][:, None], p["log_scale"][:, None]  # (f, 1, i)
         return window_integral(window, mean, log_scale, torch.zeros_like(mean))
 
     def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
+        if window.is_total and have_common_range(p["log_scale"], q["log_scale"]):
+            others = q["mean"], q["log_scale"]
+            return Unscaled(None, log_overlaps(p["mean"], p["log_scale"], others)[:, None])
         return window_integral(window, *pair_product(p, q))
 
     def sample_square(

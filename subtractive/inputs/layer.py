@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from subtractive.inputs.base import InputFamily, Tensors, Window
-from subtractive.numerics.unscaled import Index, Unscaled
+from subtractive.numerics.unscaled import Index, Unscaled, pick
 
 
 @final
@@ -47,7 +47,7 @@ class InputLayer(nn.Module):
 
     def tensors(self, folds: Index, dtype: torch.dtype | None = None) -> Tensors:
         """The numbers behind the functions of some regions, by name, region axis first."""
-        return {name: self.get_tensor(name)[folds].to(dtype) for name in self.names}
+        return {name: pick(self.get_tensor(name), folds).to(dtype) for name in self.names}
 
     def get_tensor(self, name: str) -> Tensor:
         """A parameter or constant by its name."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.numerics.unscaled import Index, Unscaled, double, spread
+from subtractive.numerics.unscaled import Index, Unscaled, double, split, spread
 
 
 class Scaled(NamedTuple):
@@ -40,6 +40,11 @@ class Scaled(NamedTuple):
         lost = self.lost if isinstance(self.lost, float) else self.lost[index]
         return Scaled(self.mantissa[index], self.log_scale[index], lost)
 
+    def split(self, parts: Sequence[slice]) -> list[Scaled]:
+        """The messages of consecutive groups of regions, together all of them."""
+        tensors = (split(tensor, parts) for tensor in self)
+        return [Scaled(*part) for part in zip(*tensors, strict=True)]
+
     def outer(self) -> Scaled:
         """The gram ``v vᴴ`` of a vector, in double precision."""
         wide = self.mantissa.to(double(self.mantissa.dtype))
@@ -61,7 +66,8 @@ def settle(message: Unscaled | Scaled) -> Scaled:
     if mantissa is not None:
         size = size + mantissa.detach().abs().log()
     peak = size.amax(units)  # (f, n)
-    finite = torch.where(peak == -math.inf, 0.0, peak)
+    # Any finite number will do where all entries are exactly zero.
+    finite = peak.clamp(min=torch.finfo(peak.dtype).min)
     shifted = exponent - spread(finite, exponent)
     if mantissa is None:
         return Scaled(shifted.exp(), peak.double())
@@ -85,13 +91,16 @@ def rescale(message: Scaled, unit: Tensor | float = 1.0) -> Scaled:
     peak, least = size.amax(units), size.amin(units)  # (f, n)
     # Small weights underflow by themselves: what they take is not proportional to them.
     lost = (lost + real.tiny) * (unit + 1.0)
+    # Almost always every unit of every row is large enough to have all its digits.
+    if bool(((least >= lost / real.eps) & (peak < math.inf)).all()):
+        return Scaled(mantissa / spread(peak, mantissa), log_scale + peak.double().log())
     is_exact = (peak >= lost / real.eps) & (peak < math.inf)
     trusted = is_exact | (log_scale == -math.inf)
     scaled = _divided(mantissa, peak)
     return Scaled(
         scaled.mantissa,
         torch.where(trusted, log_scale + scaled.log_scale, math.nan),
-        # Where every unit is large enough to have all its digits, nothing was lost so far.
+        # Where all units have all their digits, nothing was lost so far.
         torch.where(least >= lost / real.eps, 0.0, lost / peak),
     )
 

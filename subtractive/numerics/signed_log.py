@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from subtractive.numerics.scaled import safe_log
-from subtractive.numerics.unscaled import Index, Unscaled, double
+from subtractive.numerics.unscaled import Index, Unscaled, double, split
 
 # How many numbers a sum with a peak for every output may hold at once.
 _CHUNK = 2**22
@@ -38,6 +38,11 @@ class SignedLog(NamedTuple):
     def take(self, index: Index) -> SignedLog:
         """The messages of some regions."""
         return SignedLog(self.sign[index], self.log_abs[index])
+
+    def split(self, parts: Sequence[slice]) -> list[SignedLog]:
+        """The messages of consecutive groups of regions, together all of them."""
+        tensors = (split(tensor, parts) for tensor in self)
+        return [SignedLog(*part) for part in zip(*tensors, strict=True)]
 
     def outer(self) -> SignedLog:
         """The gram ``v vᴴ`` of a vector."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,6 +40,11 @@ class Unscaled(NamedTuple):
             None if self.exponent is None else self.exponent[index],
         )
 
+    def split(self, parts: Sequence[slice]) -> list[Unscaled]:
+        """The messages of consecutive groups of regions, together all of them."""
+        tensors = (split(tensor, parts) for tensor in self)
+        return [Unscaled(*part) for part in zip(*tensors, strict=True)]
+
     def rows(self, rows: Tensor) -> Unscaled:
         """The messages of some rows."""
         return Unscaled(
@@ -70,6 +75,20 @@ class Unscaled(NamedTuple):
 def double(dtype: torch.dtype) -> torch.dtype:
     """The double-precision dtype of the same kind."""
     return torch.complex128 if dtype.is_complex else torch.float64
+
+
+def pick(tensor: Tensor, regions: Index) -> Tensor:
+    """Some regions of a tensor (f, ...); all of them are the tensor itself, not a copy of it."""
+    if isinstance(regions, slice) and regions.indices(len(tensor)) == (0, len(tensor), 1):
+        return tensor
+    return tensor[regions]
+
+
+def split(tensor: Tensor | float | None, parts: Sequence[slice]) -> Sequence[Any]:
+    """A tensor (f, ...) in consecutive parts; what is no tensor is the same in each of them."""
+    if not isinstance(tensor, Tensor) or len(parts) < 2:
+        return [tensor] * len(parts)
+    return torch.split(tensor, [part.stop - part.start for part in parts])
 
 
 def spread(per_row: Tensor, like: Tensor) -> Tensor:

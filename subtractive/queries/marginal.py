@@ -95,13 +95,20 @@ def _by_blocks(
         return torch.zeros(0, dtype=torch.float64, device=circuit.device)
     results, order = [], []
     for rows, route in blocks(circuit, evidence, leaf):
-        part = evidence.rows(rows)
+        part = _block(evidence, rows)
         leaves = [leaf(circuit.input_layer(e.layer), e, part) for e in route.entries]
         results.append(finish(circuit.root(route, leaves)).expand(len(rows)))
         order.append(rows)
+    if len(results) == 1:
+        return results[0]
     back = torch.empty(len(evidence), dtype=torch.long)
     back[torch.cat(order)] = torch.arange(len(evidence))
     return torch.cat(results)[back]
+
+
+def _block(evidence: Evidence, rows: Tensor) -> Evidence:
+    """The evidence of some rows; a block of all rows keeps their order, and copies nothing."""
+    return evidence if len(rows) == len(evidence) else evidence.rows(rows)
 
 
 def blocks(
@@ -111,7 +118,7 @@ def blocks(
     if len(evidence) == 0:
         return
     for rows in _same_pattern(circuit, evidence, leaf):
-        route = circuit.route(labels(circuit, evidence.rows(rows)))
+        route = circuit.route(labels(circuit, _block(evidence, rows)))
         per_row = _numbers_per_row(circuit, route, evidence) + more_per_row
         for piece in rows.split(max(1, _BLOCK // max(1, per_row))):
             yield piece, route

@@ -1,0 +1,310 @@
+"""What a training step costs: against libcirkit, signed logarithms and bare matrix products.
+
+    make bench-training                            # the whole grid, with libcirkit
+    python -m benchmarks.training --quick          # a few points, about a minute
+
+A step is zero_grad, the loss log Z - mean log c², backward and a fused Adam, for Gaussian inputs
+and 512 rows. Times are CPU times of one thread; the wall-clock time on all cores stands beside
+them. At every point the competitors are measured one after the other in the same run. The bare
+products are the least that a step must multiply: one product forward and two back for values
+(float32), two forward and three back for grams (float64), all on tensors made before.
+
+torch.compile is the last column: how much faster one step is when ``torch.compile`` is applied to
+the objective, where it works at all (``--compile``; compiling takes minutes).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import subtractive as sub
+from benchmarks.peers.measuring import cpu_seconds, peak_megabytes, wall_seconds
+from subtractive.circuits.circuit import Circuit
+from subtractive.learning.objective import negative_log_likelihood
+from subtractive.numerics.scaled import log_magnitude, settle
+from subtractive.numerics.unscaled import Unscaled
+from subtractive.queries.evidence import make_evidence
+from subtractive.queries.partition import square_integrals
+
+TREES: dict[str, Callable[[int], sub.RegionGraph]] = {
+    "binary": sub.random_binary_tree,
+    "linear": sub.linear_tree,
+}
+NUM_ROWS = 512
+PEER = Path(__file__).parent / ".cirkit" / "bin" / "python"
+
+
+@dataclass(frozen=True)
+class Point:
+    tree: str
+    num_variables: int
+    num_units: int
+
+    def graph(self) -> sub.RegionGraph:
+        return TREES[self.tree](self.num_variables)
+
+
+@dataclass(frozen=True)
+class Plan:
+    points: tuple[Point, ...]
+    marginals: tuple[Point, ...]
+    budget: float  # seconds for each measurement
+
+
+FULL = Plan(
+    tuple(Point(t, d, k) for t in TREES for d in (8, 21, 43) for k in (32, 64, 128, 256)),
+    (Point("binary", 8, 32), Point("linear", 8, 32), Point("binary", 21, 32)),
+    budget=1.0,
+)
+QUICK = Plan(
+    tuple(Point(t, 8, k) for t in TREES for k in (32, 64, 128)) + (Point("binary", 21, 64),),
+    (Point("binary", 8, 32),),
+    budget=0.4,
+)
+
+
+class Training:
+    """Our model, its data and its optimiser."""
+
+    def __init__(self, point: Point) -> None:
+        circuit = Circuit(point.graph(), sub.Gaussian(), num_units=point.num_units, seed=0)
+        self.density = sub.SquaredCircuit(circuit)
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(NUM_ROWS, point.num_variables, generator=generator)
+        self.batch = make_evidence(x, None, self.density.families, self.density.device)
+        self.optimiser = torch.optim.Adam(self.density.parameters(), lr=1e-3, fused=True)
+
+    def loss(self) -> Tensor:
+        return negative_log_likelihood(self.density, self.batch)
+
+    def signed_loss(self) -> Tensor:
+        """The same loss by the paper's signed logarithms."""
+        circuit = self.density.circuit
+        value, gram = (
+            settle(Unscaled(*circuit.climb(circuit.straight, leaves, circuit.signed_log)))
+            for leaves in (circuit.values(self.batch.x), square_integrals(circuit))
+        )
+        return log_magnitude(gram)[0] - log_magnitude(value).mean()
+
+    def step(self, loss: Callable[[], Tensor]) -> None:
+        self.optimiser.zero_grad()
+        loss().backward()
+        self.optimiser.step()
+
+    @torch.no_grad()
+    def marginal(self) -> Tensor:
+        observed = torch.arange(self.density.num_variables) >= self.density.num_variables // 2
+        return self.density.log_marginal(self.batch.x, observed)
+
+
+def bare_products(circuit: Circuit) -> Callable[[], None]:
+    """The matrix products of a step, on random numbers."""
+    layers = []
+    for layer in circuit.all_layers():
+        f, o, i = layer.weights().shape
+        weight, values, slopes = (
+            torch.randn(f, *shape) for shape in ((o, i), (NUM_ROWS, i), (NUM_ROWS, o))
+        )
+        wide, gram, slope = (
+            torch.randn(f, *shape, dtype=torch.float64) for shape in ((o, i), (i, i), (o, o))
+        )
+        layers.append((weight, values, slopes, wide, gram, slope))
+
+    def multiply() -> None:
+        for weight, values, slopes, wide, gram, slope in layers:
+            values @ weight.mT, slopes @ weight, slopes.mT @ values
+            wide @ (gram @ wide.mT)
+            mixed = slope @ wide
+            wide.mT @ mixed, mixed @ gram
+
+    return multiply
+
+
+def measure(point: Point, budget: float) -> dict[str, float]:
+    ours = Training(point)
+    density, batch = ours.density, ours.batch
+    functions: dict[str, Callable[[], object]] = {
+        "forward": torch.no_grad()(lambda: density.log_weight(batch)),
+        "Z": torch.no_grad()(density.log_normaliser),
+        "step": lambda: ours.step(ours.loss),
+        "signed": lambda: ours.step(ours.signed_loss),
+        "bare": bare_products(density.circuit),
+    }
+    times = {name: cpu_seconds(function, budget) for name, function in functions.items()}
+    times["wall"] = wall_seconds(functions["step"], budget)
+    return times | {"megabytes": peak_megabytes(functions["step"])}
+
+
+def compiled_gain(point: Point, budget: float) -> float:
+    """How many times faster a step is with a compiled objective."""
+    ours = Training(point)
+    compiled = torch.compile(ours.loss)
+    plain = cpu_seconds(lambda: ours.step(ours.loss), budget)
+    return plain / cpu_seconds(lambda: ours.step(compiled), budget)
+
+
+class Peer:
+    """libcirkit in an environment of its own."""
+
+    def __init__(self, python: Path) -> None:
+        self.process = subprocess.Popen(
+            [str(python), "-m", "benchmarks.peers.cirkit_server"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=Path(__file__).parents[1],
+        )
+
+    def ask(self, question: str, *arguments: object) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps([question, arguments]) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"libcirkit gave no answer to {question!r}: too little memory?")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def check_same_circuit(peer: Peer) -> None:
+    """With our numbers, libcirkit's circuit must be ours: equal c², Z and number of weights."""
+    graph = sub.random_binary_tree(5)
+    circuit = Circuit(graph, sub.Gaussian(), num_units=3, seed=0, dtype=torch.float64)
+    x = torch.randn(4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    mean, scale, weights = {}, {}, {}
+    for region, node in enumerate(graph.regions):
+        if node.partitions:
+            name = " ".join(str(variable) for variable in sorted(node.scope))
+            weights[name] = circuit.weight_of(region).tolist()
+            continue
+        layer, place = circuit.input_of(region)
+        p = layer.tensors(place)
+        (variable,) = node.scope
+        mean[variable], scale[variable] = p["mean"][0].tolist(), p["log_scale"][0].exp().tolist()
+    numbers = {
+        "mean": [mean[variable] for variable in range(5)],
+        "scale": [scale[variable] for variable in range(5)],
+        "weights": weights,
+        "x": x.tolist(),
+    }
+    theirs = peer.ask("compare", graph.to_nested(), 3, numbers)
+    ours = sub.SquaredCircuit(circuit)
+    close = {"rtol": 1e-9, "atol": 1e-9}
+    expected = torch.tensor(theirs["log_square"], dtype=torch.float64)
+    torch.testing.assert_close(ours.log_square(x), expected, **close)
+    log_z = torch.tensor(theirs["log_partition"], dtype=torch.float64)
+    torch.testing.assert_close(ours.log_partition(), log_z, **close)
+    assert theirs["num_weights"] == sum(w.weights().numel() for w in circuit.all_layers())
+    print("libcirkit's circuit is ours: equal c², Z and number of weights")
+
+
+def measure_all(plan: Plan, peer: Peer | None) -> list[tuple[Point, dict[str, float]]]:
+    peers = f"{'cirkit':>9}{'ratio':>7}{'wall':>9}{'MB':>8}{'ratio':>7}" if peer else ""
+    print(
+        f"{'tree':8}{'D':>3}{'K':>5}{'forward':>9}{'Z':>8}{'step':>8}{'wall':>9}{'MB':>7}"
+        f"{'signed':>9}{'ratio':>7}{'bare':>8}{'ratio':>7}" + peers
+    )
+    rows = []
+    for point in plan.points:
+        row = measure(point, plan.budget)
+        text = (
+            f"{point.tree:8}{point.num_variables:>3}{point.num_units:>5}"
+            f"{1e3 * row['forward']:>9.2f}{1e3 * row['Z']:>8.2f}{1e3 * row['step']:>8.2f}"
+            f"{1e3 * row['wall']:>9.2f}{row['megabytes']:>7.1f}"
+            f"{1e3 * row['signed']:>9.1f}{row['signed'] / row['step']:>7.1f}"
+            f"{1e3 * row['bare']:>8.2f}{row['step'] / row['bare']:>7.2f}"
+        )
+        if peer:
+            nested, units = point.graph().to_nested(), point.num_units
+            theirs = peer.ask("measure", nested, units, NUM_ROWS, plan.budget)
+            theirs |= peer.ask("memory", nested, units, NUM_ROWS)
+            row |= {f"cirkit {name}": value for name, value in theirs.items()}
+            text += (
+                f"{1e3 * theirs['step']:>9.1f}{theirs['step'] / row['step']:>7.1f}"
+                f"{1e3 * theirs['wall']:>9.1f}{theirs['megabytes']:>8.1f}"
+                f"{theirs['megabytes'] / row['megabytes']:>7.1f}"
+            )
+        print(text, flush=True)
+        rows.append((point, row))
+    return rows
+
+
+def measure_marginals(plan: Plan, peer: Peer) -> list[float]:
+    """How many times faster a marginal over half of the variables is than libcirkit's."""
+    ratios = []
+    for point in plan.marginals:
+        ours = cpu_seconds(Training(point).marginal, plan.budget)
+        nested = point.graph().to_nested()
+        theirs = peer.ask("marginal", nested, point.num_units, NUM_ROWS)["marginal"]
+        ratios.append(theirs / ours)
+        print(
+            f"half of the variables integrated out, {point.tree} D={point.num_variables} "
+            f"K={point.num_units}: {1e3 * ours:.1f} ms, libcirkit {1e3 * theirs:.0f} ms, "
+            f"ratio {ratios[-1]:.0f}",
+            flush=True,
+        )
+    return ratios
+
+
+def print_targets(rows: list[tuple[Point, dict[str, float]]], marginals: list[float]) -> None:
+    def verdict(name: str, value: float, target: float, *, at_least: bool) -> None:
+        met = value >= target if at_least else value <= target
+        sign = ">=" if at_least else "<="
+        print(f"{name:58}{value:>8.2f}  {sign} {target:<5g} {'met' if met else 'NOT MET'}")
+
+    if any("cirkit step" in row for _, row in rows):
+        ratios = [row["cirkit step"] / row["step"] for _, row in rows]
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        verdict("times faster than libcirkit, geometric mean", mean, 8, at_least=True)
+        verdict("times faster than libcirkit, worst point", min(ratios), 5, at_least=True)
+        memory = max(row["megabytes"] / row["cirkit megabytes"] for _, row in rows)
+        verdict("peak memory as a share of libcirkit's, worst point", memory, 0.5, at_least=False)
+        verdict("marginals, times faster, worst point", min(marginals), 50, at_least=True)
+    for units, target in ((256, 2.0), (128, 3.0), (64, 5.0)):
+        bare = [row["step"] / row["bare"] for point, row in rows if point.num_units == units]
+        if bare:
+            name = f"times the bare products at K = {units}, worst point"
+            verdict(name, max(bare), target, at_least=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a few points, about a minute")
+    parser.add_argument("--compile", action="store_true", help="try torch.compile, too")
+    parser.add_argument("--cirkit-python", type=Path, default=PEER, metavar="PATH")
+    options = parser.parse_args()
+    plan = QUICK if options.quick else FULL
+    start = time.perf_counter()
+    torch.set_num_threads(1)
+    peer = Peer(options.cirkit_python) if options.cirkit_python.exists() else None
+    if peer is None:
+        print(f"libcirkit is left out: there is no {options.cirkit_python} (make bench-training)")
+    else:
+        check_same_circuit(peer)
+    print("milliseconds of CPU time on one thread; wall: milliseconds on all cores")
+    rows = measure_all(plan, peer)
+    marginals = measure_marginals(plan, peer) if peer else []
+    if options.compile:
+        point = plan.points[1]
+        print(f"torch.compile, {point}: {compiled_gain(point, plan.budget):.2f} times faster")
+    print()
+    print_targets(rows, marginals)
+    print(f"{time.perf_counter() - start:.0f} seconds", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Logarithms of Gaussian densities and of their overlaps, differentiated by hand.
+
+These are the largest element-wise computations of a training step: left to autograd, every factor
+of a formula would be kept as a tensor of its own and cost several more on the way back. Slopes
+are written in plain operations on the arguments, so that they can be differentiated again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+
+# Variances of units whose log-scales differ by more are not all numbers of one exponent range.
+WIDEST_RANGE = 600.0
+
+
+def log_densities(x: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
+    """``log N(x; μ, σ)`` of values (f, n, 1) and units (f, i), (f, n, i)."""
+    return _LogDensities.apply(x, mean, log_scale)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def log_overlaps(mean: Tensor, log_scale: Tensor, others: tuple[Tensor, Tensor]) -> Tensor:
+    r"""``log ∫ N(x; μ_i, σ_i) N(x; μ_j, σ_j) dx`` of units (f, i) with others (f, j), (f, i, j).
+
+    .. math:: -\frac{(μ_i - μ_j)^2}{2 t} - \frac{1}{2} \log 2πt, \quad t = σ_i^2 + σ_j^2
+
+    >>> one = torch.zeros(1, 1), torch.zeros(1, 1)
+    >>> log_overlaps(*one, one).exp()
+    tensor([[[0.2821]]])
+    """
+    return _LogOverlaps.apply(mean, log_scale, *others)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def have_common_range(log_scale: Tensor, other: Tensor) -> bool:
+    """Whether the variances of all units can be added as plain numbers, for log_overlaps."""
+    both = torch.cat([log_scale.detach(), other.detach()], -1)
+    return bool((both.amax(-1) - both.amin(-1) <= WIDEST_RANGE).all())
+
+
+class _LogDensities(Function):
+    """``-z²/2 - log σ - log(2π)/2`` with ``z = (x - μ) / σ``."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(x, mean, log_scale)
+        z = (x - mean[:, None]).mul_((-log_scale).exp()[:, None])
+        return torch.addcmul((-log_scale - HALF_LOG_TWO_PI)[:, None], z, z, value=-0.5)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:  # noqa: ANN401
+        """``∂/∂μ = z/σ``, ``∂/∂log σ = z² - 1``, ``∂/∂x = -z/σ``."""
+        x, mean, log_scale = ctx.saved_tensors
+        precision = (-log_scale).exp()
+        z = (x - mean[:, None]) * precision[:, None]
+        weighted = slope * z
+        to_x = -(weighted @ precision[:, :, None]) if ctx.needs_input_grad[0] else None
+        to_scale = (weighted * z).sum(1) - slope.sum(1)
+        return to_x, weighted.sum(1) * precision, to_scale
+
+
+class _LogOverlaps(Function):
+    """``-δ²/2t - log(t)/2 - c - log(2π)/2`` with ``δ = μ_i - μ_j``, ``t = σ_i² + σ_j²``.
+
+    δ and the scales are in units of e^c, the middle of their range: variances of very narrow or
+    very wide units would not be numbers.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *units: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(*units)
+        middle = _middle(units[1], units[3])
+        distance, variance_i, variance_j = _pairs(units, middle)
+        total = variance_i + variance_j
+        exponent = distance.square_().div_(total).add_(total.log_()).mul_(-0.5)
+        return exponent.sub_(middle[..., None] + HALF_LOG_TWO_PI)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, ...]:  # noqa: ANN401
+        """``∂/∂μ_i = -δ/t``, ``∂/∂log σ_i = (δ²/t - 1) σ_i²/t``, and the same of j."""
+        units = ctx.saved_tensors
+        middle = _middle(units[1], units[3])
+        distance, variance_i, variance_j = _pairs(units, middle)
+        total = variance_i + variance_j
+        share = slope / total
+        pull = share * distance
+        growth = pull * distance / total - share
+        pull_i, pull_j = pull.sum(2) * -(-middle).exp(), pull.sum(1) * (-middle).exp()
+        growth_i = growth.sum(2) * variance_i[:, :, 0]
+        return pull_i, growth_i, pull_j, growth.sum(1) * variance_j[:, 0]
+
+
+def _middle(log_scale: Tensor, other: Tensor) -> Tensor:
+    """The middle of the range of all log-scales of each region, (f, 1), a constant."""
+    both = torch.cat([log_scale.detach(), other.detach()], -1)
+    return 0.5 * (both.amax(-1, keepdim=True) + both.amin(-1, keepdim=True))
+
+
+def _pairs(units: Sequence[Tensor], middle: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The distances (f, i, j) of all means, and the variances (f, i, 1) and (f, 1, j)."""
+    mean_i, log_i, mean_j, log_j = units
+    # Not a difference of scaled means: far from zero, that would lose digits.
+    distance = (mean_i[:, :, None] - mean_j[:, None, :]) * (-middle).exp()[..., None]
+    variance_i, variance_j = (2 * (log_i - middle)).exp(), (2 * (log_j - middle)).exp()
+    return distance, variance_i[:, :, None], variance_j[:, None, :]
