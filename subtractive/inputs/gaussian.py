@@ -17,7 +17,7 @@ from torch import Tensor
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window
 from subtractive.inputs.drawing import uniforms
 from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
-from subtractive.inputs.statistics import Sample, quantiles, shuffled_levels, spread
+from subtractive.inputs.statistics import Sample, local_widths, shuffled_levels
 from subtractive.numerics.scaled import safe_log
 from subtractive.numerics.unscaled import Unscaled
 
@@ -27,9 +27,6 @@ HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 # there the series about its middle has all digits, and differences of Φ lose them.
 NARROW = 0.2
 NUM_TERMS = 12
-
-# The scale of a unit at a start from data, relative to the spread of its column.
-START_SCALE = 0.5
 
 
 def log_kernel(x: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
@@ -265,11 +262,9 @@ class Gaussian(UnivariateFamily):
         column, shares = sample.column(0)
         if len(column) == 0:
             return self.parameters(1, num_units, generator)
-        mean = quantiles(column, shares, shuffled_levels(num_units, generator))
-        noise = torch.randn(num_units, generator=generator, dtype=torch.float64)
+        mean, width = local_widths(column, shares, shuffled_levels(num_units, generator))
         # A Gaussian to the power p is one of scale σ / √p.
-        scale = START_SCALE * math.sqrt(power) * spread(column, shares)
-        return {"mean": mean, "log_scale": scale.log() + 0.1 * noise}
+        return {"mean": mean, "log_scale": (math.sqrt(power) * width).log()}
 
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return {}
