@@ -23,7 +23,7 @@ from subtractive.inputs.gaussian_logs import (
     log_overlaps,
 )
 from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
-from subtractive.inputs.statistics import Sample, quantiles, shuffled_levels, spread
+from subtractive.inputs.statistics import Sample, local_widths, shuffled_levels
 from subtractive.numerics.scaled import safe_log
 from subtractive.numerics.unscaled import Unscaled
 
@@ -31,9 +31,6 @@ from subtractive.numerics.unscaled import Unscaled
 # there the series about its middle has all digits, and differences of Φ lose them.
 NARROW = 0.2
 NUM_TERMS = 12
-
-# The scale of a unit at a start from data, relative to the spread of its column.
-START_SCALE = 0.5
 
 
 def log_kernel(x: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
@@ -269,11 +266,9 @@ class Gaussian(UnivariateFamily):
         column, shares = sample.column(0)
         if len(column) == 0:
             return self.parameters(1, num_units, generator)
-        mean = quantiles(column, shares, shuffled_levels(num_units, generator))
-        noise = torch.randn(num_units, generator=generator, dtype=torch.float64)
+        mean, width = local_widths(column, shares, shuffled_levels(num_units, generator))
         # A Gaussian to the power p is one of scale σ / √p.
-        scale = START_SCALE * math.sqrt(power) * spread(column, shares)
-        return {"mean": mean, "log_scale": scale.log() + 0.1 * noise}
+        return {"mean": mean, "log_scale": (math.sqrt(power) * width).log()}
 
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return {}

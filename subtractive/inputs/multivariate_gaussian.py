@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -10,7 +11,9 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import InputFamily, Question, Tensors, Window, name_and_facts
+from subtractive.inputs.embedding import whole_number
 from subtractive.inputs.gaussian import Gaussian, check_finite
+from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
 from subtractive.inputs.normal_products import (
     NormalProducts,
     draw_normal_products,
@@ -38,14 +41,21 @@ from subtractive.numerics.unscaled import Unscaled
 @final
 @dataclass(frozen=True)
 class MultivariateGaussian(InputFamily):
-    """Normalised densities ``f_k(x) = N(x; μ_k, L_k L_kᵀ)`` of regions of any size.
+    """Gaussians ``f_k(x) ∝ N(x; μ_k, L_k L_kᵀ)`` of regions of any size.
 
-    The parameters are μ, the logarithms of the diagonal of L, and what is below it.
+    The parameters are μ, the logarithms of the diagonal of L, and what is below it. With ``norm``
+    p the integral of ``f_k ** p`` is one. Densities (p = 1) in many variables differ in height by
+    more than weights of sums can balance; where they are squared, p = 2 lets them start alike.
     """
+
+    norm: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "norm", whole_number("norm", self.norm, 1))
 
     @property
     def fold_key(self) -> Hashable:
-        return MultivariateGaussian
+        return MultivariateGaussian, self.norm
 
     @property
     def is_non_negative(self) -> bool:
@@ -84,6 +94,7 @@ class MultivariateGaussian(InputFamily):
         # Gaps go to the middle, and outliers must not become the only clusters.
         points = points.nan_to_num(0.0).clamp(-FAR, FAR)
         clusters = cluster(points, sample.weights, num_units, generator)
+        # A Gaussian to the power p is one of covariance Σ / p.
         covariance = power * cluster_covariances(points, sample.weights, clusters)
         factor = unit[:, None] * torch.linalg.cholesky(covariance)
         return {
@@ -98,24 +109,28 @@ class MultivariateGaussian(InputFamily):
     def values(self, p: Tensors, x: Tensor) -> Unscaled:
         deviation = x.mT[:, None] - p["mean"][..., None]  # (f, i, s, n)
         factor = cholesky_factor(p)
-        return Unscaled(None, log_normal(factor, whiten(factor, deviation)).mT)
+        log_density = log_normal(factor, whiten(factor, deviation)).mT  # (f, n, i)
+        return Unscaled(None, log_density + self._log_height(p)[:, None])
 
     def integral(self, p: Tensors, window: Window) -> Unscaled:
+        height = self._log_height(p)[:, None]  # (f, 1, i)
         if p["mean"].shape[-1] == 1:
-            return Gaussian().integral(_univariate(p), window)
+            return _raised(Gaussian().integral(_univariate(p), window), height)
         _check_window(window, p)
-        return Unscaled(None, torch.zeros_like(p["mean"][:, None, :, 0]))  # (f, 1, i)
+        return Unscaled(None, height)
 
     def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
         if p["mean"].shape[-1] == 1:
-            return Gaussian().gram(_univariate(p), _univariate(q), window)
+            products = Gaussian().gram(_univariate(p), _univariate(q), window)
+            return _raised(products, self._log_heights(p, q))
         _check_window(window, p)
         left = _normals(p)
         right = left if q is p else _normals(q)
-        return Unscaled(None, log_overlaps(left, right, unit_pairs(p, q)))
+        overlaps = log_overlaps(left, right, unit_pairs(p, q))
+        return Unscaled(None, overlaps + self._log_heights(p, q))
 
     def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> Unscaled:
-        return Unscaled(None, observe(p, x, observed).log_marginal)
+        return Unscaled(None, observe(p, x, observed).log_marginal + self._log_height(p)[:, None])
 
     def partial_gram(
         self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
@@ -124,7 +139,7 @@ class MultivariateGaussian(InputFamily):
         right = left if q is p else observe(q, x, observed)
         marginals = left.log_marginal[..., :, None] + right.log_marginal[..., None, :]
         overlaps = log_overlaps(left.conditional, right.conditional, unit_pairs(p, q))
-        return Unscaled(None, marginals + overlaps)
+        return Unscaled(None, marginals + overlaps + self._log_heights(p, q))
 
     def sample_square(
         self,
@@ -210,7 +225,20 @@ class MultivariateGaussian(InputFamily):
         log_marginal, (mean, factor) = observe(p, x[None], observed)
         covariance = factor[0] @ factor[0].mT
         mantissa = _tilt_factor(observed, tilt, mean[0, :, :, 0], covariance)
-        return Unscaled(mantissa[None, None], log_marginal)
+        return Unscaled(mantissa[None, None], log_marginal + self._log_height(p)[:, None])
+
+    def _log_height(self, p: Tensors) -> Tensor:
+        """log f_k / N_k = -log(∫ N_k^p) / p, (f, i)."""
+        log_root = p["log_diagonal"].sum(-1)  # ½ log |Σ|
+        size, power = p["mean"].shape[-1], self.norm
+        if power == 1:
+            return torch.zeros_like(log_root)
+        constant = (power - 1) * HALF_LOG_TWO_PI + 0.5 * math.log(power)
+        return ((power - 1) * log_root + size * constant) / power
+
+    def _log_heights(self, p: Tensors, q: Tensors) -> Tensor:
+        """Those of all products f_i g_j, (f, 1, i, j)."""
+        return self._log_height(p)[:, None, :, None] + self._log_height(q)[:, None, None, :]
 
     def overlap(self, p: Tensors) -> Tensor:
         num_regions, num_units, _ = p["mean"].shape
@@ -242,6 +270,11 @@ def _tilt_factor(
     free = tilt[[k for k, is_seen in enumerate(observed) if not is_seen]]
     first = mean @ free
     return 1 + first + 0.5 * (first.square() + (covariance @ free) @ free)
+
+
+def _raised(values: Unscaled, log_factor: Tensor) -> Unscaled:
+    exponent = log_factor if values.exponent is None else values.exponent + log_factor
+    return Unscaled(values.mantissa, exponent)
 
 
 def _univariate(p: Tensors) -> Tensors:

@@ -15,6 +15,9 @@ RESOLUTION = 2.0**-20
 # Values further out than this many spreads count as if they were there: outliers, not clusters.
 FAR = 10.0
 LLOYD_STEPS = 10
+# The width of a Gaussian unit at its start, see local_widths, and the least, in spreads.
+WIDTH = 0.3
+LEAST_WIDTH = 0.02
 
 
 class Sample(NamedTuple):
@@ -72,6 +75,20 @@ def histogram(states: Tensor, weights: Tensor, num_states: int) -> Tensor:
     total = torch.full((num_states,), 0.5, dtype=torch.float64, device=states.device)
     total = total.index_add(0, states.long(), weights * (len(weights) / weights.sum()))
     return total / total.sum()
+
+
+def local_widths(column: Tensor, weights: Tensor, levels: Tensor) -> tuple[Tensor, Tensor]:
+    """The quantiles at levels (k,), and how wide the column is spread around each of them.
+
+    A width is what a tenth of the weight on either side spans (of few units, the share of one),
+    times WIDTH: they are narrow where rows are dense, and in the tails wide enough for outliers.
+    """
+    reach = max(0.1, 1 / len(levels))
+    upper, lower = (levels + reach).clamp(max=1), (levels - reach).clamp(min=0)
+    span = quantiles(column, weights, upper) - quantiles(column, weights, lower)
+    width = WIDTH * span * (2 * reach / (upper - lower))
+    narrowest = LEAST_WIDTH * spread(column, weights)
+    return quantiles(column, weights, levels), torch.maximum(width, narrowest)
 
 
 class Clusters(NamedTuple):

@@ -2,7 +2,7 @@
 
 A Gaussian density is the square of a function that is, but for a factor, Gaussian too::
 
-    Σ_k w_k N(x; μ_k, Σ_k) = Σ_k (√w_k · N(x; μ_k, Σ_k)^½)²,   N(μ, Σ)^½ ∝ N(μ, 2Σ)
+    Σ_k w_k N(x; μ_k, Σ_k) = Σ_k (√w_k f_k(x))²,   f_k = N(μ_k, Σ_k)^½ ∝ N(μ_k, 2Σ_k)
 
 so that a squared circuit whose root has one output per component, and a diagonal of weights, is
 the mixture. Training then finds what to subtract: all that lies beside the diagonal.
@@ -35,13 +35,8 @@ def squared_gaussian_mixture(
     tensor([1.0000], dtype=torch.float64, grad_fn=<MulBackward0>)
     """
     weights, means, factors = _checked(weights, means, covariances)
-    factors = math.sqrt(2) * factors
-    # log of N(μ, Σ)^½ / N(μ, 2Σ), but for what all components share: |2Σ|^¼.
-    log_height = 0.5 * factors.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    log_root = 0.5 * weights.log() + log_height
-    root = (log_root - log_root.max()).exp().diag()
-    circuit = _flat_circuit(means, factors, num_outputs=len(means))
-    circuit.layer(-1).weights = RealWeights(root[None])
+    circuit = _flat_circuit(2, means, math.sqrt(2) * factors, num_outputs=len(means))
+    circuit.layer(-1).weights = RealWeights(weights.sqrt().diag()[None])
     return SquaredCircuit(circuit.to(dtype or torch.get_default_dtype()))
 
 
@@ -57,17 +52,17 @@ def monotonic_gaussian_mixture(
     tensor(0., dtype=torch.float64, grad_fn=<SelectBackward0>)
     """
     weights, means, factors = _checked(weights, means, covariances)
-    circuit = _flat_circuit(means, factors, num_outputs=1)
+    circuit = _flat_circuit(1, means, factors, num_outputs=1)
     circuit.layer(-1).weights = PositiveWeights(weights[None, None])
     return MonotonicCircuit(circuit.to(dtype or torch.get_default_dtype()))
 
 
-def _flat_circuit(means: Tensor, factors: Tensor, *, num_outputs: int) -> Circuit:
-    """A circuit over one region of all variables, with Gaussians N(μ_k, L_k L_kᵀ), in float64."""
+def _flat_circuit(norm: int, means: Tensor, factors: Tensor, *, num_outputs: int) -> Circuit:
+    """A circuit over one region, with multiples of N(μ_k, L_k L_kᵀ) of norm one, in float64."""
     count, size = means.shape
     circuit = Circuit(
         flat([range(size)]),
-        MultivariateGaussian(),
+        MultivariateGaussian(norm),
         num_units=count,
         num_outputs=num_outputs,
         seed=0,

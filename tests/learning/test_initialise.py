@@ -121,8 +121,9 @@ def test_most_rows_are_likely_at_a_gaussian_start_from_nasty_data(kind):
         if not data[:, k].isnan().all()
     ]
     volume = sum(scale.log().item() for scale in scales)
-    # In units of the spreads of the columns half of the rows lie where the density is not tiny.
-    assert density.log_prob(data).median() + volume > -12
+    # In units of the spreads of the columns half of the rows lie where the density is not tiny:
+    # for each of the four variables at least exp(-6), as far as 3.2 deviations from a normal.
+    assert density.log_prob(data).median() + volume > -24
 
 
 @pytest.mark.parametrize("layer", LAYERS)
