@@ -35,13 +35,16 @@ class _Congruence(Function):
         if gram.shape[1] == 1:
             to_weight = mixed[:, 0] @ gram[:, 0]
         else:
-            to_weight = mixed.movedim(1, 2).flatten(2) @ gram.flatten(1, 2)
+            turned = mixed.movedim(1, 2).reshape(*weight.shape[:2], -1)  # (f, o, n·j)
+            to_weight = turned @ gram.reshape(len(gram), -1, gram.shape[-1])
         return 2 * to_weight, _from_left(weight.mH, mixed)
 
 
 def _from_right(grams: Tensor, matrix: Tensor) -> Tensor:
     """``G M`` of grams (f, n, i, j) and matrices (f, j, p)."""
-    return torch.unflatten(grams.flatten(1, 2) @ matrix, 1, grams.shape[1:3])
+    regions, rows, width, _ = grams.shape
+    # Reshaped, not flattened: only that can be differentiated in several directions at once.
+    return (grams.reshape(regions, rows * width, -1) @ matrix).reshape(regions, rows, width, -1)
 
 
 def _from_left(matrix: Tensor, grams: Tensor) -> Tensor:
