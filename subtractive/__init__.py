@@ -1,58 +1,129 @@
 """Subtractive mixture models: densities that add and subtract, with exact inference."""
 
-from subtractive.circuits.circuit import Circuit as Circuit
-from subtractive.circuits.determinism import is_deterministic as is_deterministic
-from subtractive.circuits.initialisers import dirichlet as dirichlet
-from subtractive.circuits.initialisers import log_normal as log_normal
-from subtractive.circuits.initialisers import normal as normal
-from subtractive.circuits.initialisers import uniform as uniform
-from subtractive.circuits.layers import HadamardLayer as HadamardLayer
-from subtractive.circuits.layers import KroneckerLayer as KroneckerLayer
-from subtractive.circuits.layers import SumLayer as SumLayer
-from subtractive.circuits.squaring import square as square
-from subtractive.circuits.squaring import square_deterministic as square_deterministic
-from subtractive.circuits.weights import complex_weights as complex_weights
-from subtractive.circuits.weights import positive_weights as positive_weights
-from subtractive.circuits.weights import real_weights as real_weights
-from subtractive.densities.base import Density as Density
-from subtractive.densities.mixture import Mixture as Mixture
-from subtractive.densities.monotonic import MonotonicCircuit as MonotonicCircuit
-from subtractive.densities.squared import SquaredCircuit as SquaredCircuit
-from subtractive.files import FileFormatError as FileFormatError
-from subtractive.inputs.binomial import Binomial as Binomial
-from subtractive.inputs.categorical import Categorical as Categorical
-from subtractive.inputs.embedding import Embedding as Embedding
-from subtractive.inputs.gaussian import Gaussian as Gaussian
-from subtractive.inputs.multivariate_gaussian import MultivariateGaussian as MultivariateGaussian
-from subtractive.inputs.rbf import RBF as RBF
-from subtractive.inputs.spline import Spline as Spline
-from subtractive.learning.distributed import LostProcessError as LostProcessError
-from subtractive.learning.expectation_maximisation import (
-    fit_gaussian_mixture as fit_gaussian_mixture,
-)
-from subtractive.learning.history import History as History
-from subtractive.learning.initialise import initialise as initialise
-from subtractive.learning.loop import fit as fit
-from subtractive.learning.run import TrainingWarning as TrainingWarning
-from subtractive.queries.divergence import cauchy_schwarz as cauchy_schwarz
-from subtractive.queries.divergence import fidelity as fidelity
-from subtractive.queries.inner import inner as inner
-from subtractive.queries.inner import log_inner as log_inner
-from subtractive.queries.partition import CancellationError as CancellationError
-from subtractive.queries.partition import CancellationWarning as CancellationWarning
-from subtractive.reductions.gaussian_mixture import (
-    monotonic_gaussian_mixture as monotonic_gaussian_mixture,
-)
-from subtractive.reductions.gaussian_mixture import (
-    squared_gaussian_mixture as squared_gaussian_mixture,
-)
-from subtractive.regions.chow_liu import chow_liu_tree as chow_liu_tree
-from subtractive.regions.graph import Partition as Partition
-from subtractive.regions.graph import Region as Region
-from subtractive.regions.graph import RegionGraph as RegionGraph
-from subtractive.regions.trees import flat as flat
-from subtractive.regions.trees import linear_tree as linear_tree
-from subtractive.regions.trees import random_binary_tree as random_binary_tree
-from subtractive.storage import load as load
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0.dev0"
+
+if TYPE_CHECKING:
+    from subtractive.circuits.circuit import Circuit as Circuit
+    from subtractive.circuits.determinism import is_deterministic as is_deterministic
+    from subtractive.circuits.initialisers import dirichlet as dirichlet
+    from subtractive.circuits.initialisers import log_normal as log_normal
+    from subtractive.circuits.initialisers import normal as normal
+    from subtractive.circuits.initialisers import uniform as uniform
+    from subtractive.circuits.layers import HadamardLayer as HadamardLayer
+    from subtractive.circuits.layers import KroneckerLayer as KroneckerLayer
+    from subtractive.circuits.layers import SumLayer as SumLayer
+    from subtractive.circuits.squaring import square as square
+    from subtractive.circuits.squaring import square_deterministic as square_deterministic
+    from subtractive.circuits.weights import complex_weights as complex_weights
+    from subtractive.circuits.weights import positive_weights as positive_weights
+    from subtractive.circuits.weights import real_weights as real_weights
+    from subtractive.densities.base import Density as Density
+    from subtractive.densities.mixture import Mixture as Mixture
+    from subtractive.densities.monotonic import MonotonicCircuit as MonotonicCircuit
+    from subtractive.densities.squared import SquaredCircuit as SquaredCircuit
+    from subtractive.files import FileFormatError as FileFormatError
+    from subtractive.inputs.binomial import Binomial as Binomial
+    from subtractive.inputs.categorical import Categorical as Categorical
+    from subtractive.inputs.embedding import Embedding as Embedding
+    from subtractive.inputs.gaussian import Gaussian as Gaussian
+    from subtractive.inputs.multivariate_gaussian import (
+        MultivariateGaussian as MultivariateGaussian,
+    )
+    from subtractive.inputs.rbf import RBF as RBF
+    from subtractive.inputs.spline import Spline as Spline
+    from subtractive.learning.distributed import LostProcessError as LostProcessError
+    from subtractive.learning.expectation_maximisation import (
+        fit_gaussian_mixture as fit_gaussian_mixture,
+    )
+    from subtractive.learning.history import History as History
+    from subtractive.learning.initialise import initialise as initialise
+    from subtractive.learning.loop import fit as fit
+    from subtractive.learning.run import TrainingWarning as TrainingWarning
+    from subtractive.queries.divergence import cauchy_schwarz as cauchy_schwarz
+    from subtractive.queries.divergence import fidelity as fidelity
+    from subtractive.queries.inner import inner as inner
+    from subtractive.queries.inner import log_inner as log_inner
+    from subtractive.queries.partition import CancellationError as CancellationError
+    from subtractive.queries.partition import CancellationWarning as CancellationWarning
+    from subtractive.reductions.gaussian_mixture import (
+        monotonic_gaussian_mixture as monotonic_gaussian_mixture,
+    )
+    from subtractive.reductions.gaussian_mixture import (
+        squared_gaussian_mixture as squared_gaussian_mixture,
+    )
+    from subtractive.regions.chow_liu import chow_liu_tree as chow_liu_tree
+    from subtractive.regions.graph import Partition as Partition
+    from subtractive.regions.graph import Region as Region
+    from subtractive.regions.graph import RegionGraph as RegionGraph
+    from subtractive.regions.trees import flat as flat
+    from subtractive.regions.trees import linear_tree as linear_tree
+    from subtractive.regions.trees import random_binary_tree as random_binary_tree
+    from subtractive.storage import load as load
+
+# Names are imported when they are first used, so that the command line starts at once: the test
+# of this file makes sure that this table says the same as the imports above.
+_PLACES = {
+    "Circuit": "circuits.circuit",
+    "is_deterministic": "circuits.determinism",
+    "dirichlet": "circuits.initialisers",
+    "log_normal": "circuits.initialisers",
+    "normal": "circuits.initialisers",
+    "uniform": "circuits.initialisers",
+    "HadamardLayer": "circuits.layers",
+    "KroneckerLayer": "circuits.layers",
+    "SumLayer": "circuits.layers",
+    "square": "circuits.squaring",
+    "square_deterministic": "circuits.squaring",
+    "complex_weights": "circuits.weights",
+    "positive_weights": "circuits.weights",
+    "real_weights": "circuits.weights",
+    "Density": "densities.base",
+    "Mixture": "densities.mixture",
+    "MonotonicCircuit": "densities.monotonic",
+    "SquaredCircuit": "densities.squared",
+    "FileFormatError": "files",
+    "Binomial": "inputs.binomial",
+    "Categorical": "inputs.categorical",
+    "Embedding": "inputs.embedding",
+    "Gaussian": "inputs.gaussian",
+    "MultivariateGaussian": "inputs.multivariate_gaussian",
+    "RBF": "inputs.rbf",
+    "Spline": "inputs.spline",
+    "LostProcessError": "learning.distributed",
+    "fit_gaussian_mixture": "learning.expectation_maximisation",
+    "History": "learning.history",
+    "initialise": "learning.initialise",
+    "fit": "learning.loop",
+    "TrainingWarning": "learning.run",
+    "cauchy_schwarz": "queries.divergence",
+    "fidelity": "queries.divergence",
+    "inner": "queries.inner",
+    "log_inner": "queries.inner",
+    "CancellationError": "queries.partition",
+    "CancellationWarning": "queries.partition",
+    "monotonic_gaussian_mixture": "reductions.gaussian_mixture",
+    "squared_gaussian_mixture": "reductions.gaussian_mixture",
+    "chow_liu_tree": "regions.chow_liu",
+    "Partition": "regions.graph",
+    "Region": "regions.graph",
+    "RegionGraph": "regions.graph",
+    "flat": "regions.trees",
+    "linear_tree": "regions.trees",
+    "random_binary_tree": "regions.trees",
+    "load": "storage",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'subtractive' has no attribute {name!r}")
+    value = getattr(import_module(f"subtractive.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES})

@@ -13,6 +13,7 @@ from oracles import mp_log_partition, mp_log_square
 from registry import LAYERS, build, points
 
 import subtractive as sub
+from subtractive.inputs.base import EVERYWHERE
 from subtractive.queries.partition import log_square_partition
 
 REAL, SINGLE = torch.float64, torch.float32
@@ -222,7 +223,7 @@ def test_products_of_many_small_numbers_do_not_vanish(name, dtype):
     value = log_square(circuit, x)
     (layer,) = circuit.input_layers()
     numbers = layer.values(x, slice(None)).value().detach().double().numpy()  # (d, n, i)
-    gram = layer.gram(slice(None), sub.inputs.base.EVERYWHERE).value().detach().numpy()
+    gram = layer.gram(slice(None), EVERYWHERE).value().detach().numpy()
     weight = circuit.layer(0).weights().detach().double().numpy()[0, 0]
     logs = np.log(numbers).sum(0) + np.log(weight)  # (n, i)
     np.testing.assert_allclose(

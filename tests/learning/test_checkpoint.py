@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import subtractive as sub
+from subtractive.learning import run
 from subtractive.learning.checkpoint import load_state, save_state
 
 ROWS = torch.randn(130, 3, generator=torch.Generator().manual_seed(0))
@@ -18,7 +19,7 @@ HELD = torch.randn(50, 3, generator=torch.Generator().manual_seed(1))
 
 # For processes that are killed: they start in milliseconds, with everything imported.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["subtractive", "torch._dynamo"])  # which Adam imports
+PROCESSES.set_forkserver_preload(["subtractive.learning.loop", "torch._dynamo"])
 
 
 def model():
@@ -38,14 +39,14 @@ class Stop(Exception):
 def stop_after(steps, monkeypatch):
     """Raise in the middle of an epoch, as a machine that breaks down would."""
     calls = iter(range(10**6))
-    real = sub.learning.run.try_step
+    real = run.try_step
 
     def counted(*arguments, **options):
         if next(calls) == steps:
             raise Stop
         return real(*arguments, **options)
 
-    monkeypatch.setattr(sub.learning.run, "try_step", counted)
+    monkeypatch.setattr(run, "try_step", counted)
 
 
 def assert_same_run(first, second):

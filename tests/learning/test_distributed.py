@@ -16,7 +16,7 @@ from subtractive.learning.checkpoint import load_state, save_state
 from subtractive.learning.distributed import Group
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["subtractive", "torch._dynamo"])  # which Adam imports
+PROCESSES.set_forkserver_preload(["subtractive.learning.loop", "torch._dynamo"])
 
 ROWS = torch.randn(45, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 WEIGHTS = torch.rand(45, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -141,6 +141,7 @@ def test_a_dead_process_ends_the_others_with_a_reason(tmp_path):
 
 SCRIPT = """
     import os, sys, torch, subtractive as sub
+    from subtractive.learning.checkpoint import save_state
     torch.set_num_threads(1)
     folder, dies = sys.argv[1], sys.argv[2] == "dies"
     rows = torch.randn(45, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -160,7 +161,7 @@ SCRIPT = """
     )
     if os.environ["RANK"] == "0":
         state = {"weights": density.state_dict(), "scores": history.valid}
-        sub.learning.checkpoint.save_state(f"{folder}/result", state)
+        save_state(f"{folder}/result", state)
 """
 
 
