@@ -53,5 +53,12 @@ from subtractive.regions.graph import RegionGraph as RegionGraph
 from subtractive.regions.trees import flat as flat
 from subtractive.regions.trees import linear_tree as linear_tree
 from subtractive.regions.trees import random_binary_tree as random_binary_tree
+from subtractive.tables.classifier import SubtractiveClassifier as SubtractiveClassifier
+from subtractive.tables.estimator import SubtractiveMixture as SubtractiveMixture
+from subtractive.tables.kinds import Categories as Categories
+from subtractive.tables.kinds import Continuous as Continuous
+from subtractive.tables.kinds import Counts as Counts
+from subtractive.tables.kinds import DataWarning as DataWarning
+from subtractive.tables.schema import Schema as Schema
 
 __version__ = "0.1.0.dev0"
