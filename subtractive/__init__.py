@@ -61,7 +61,14 @@ if TYPE_CHECKING:
     from subtractive.regions.trees import flat as flat
     from subtractive.regions.trees import linear_tree as linear_tree
     from subtractive.regions.trees import random_binary_tree as random_binary_tree
-    from subtractive.storage import load as load
+    from subtractive.tables.classifier import SubtractiveClassifier as SubtractiveClassifier
+    from subtractive.tables.estimator import SubtractiveMixture as SubtractiveMixture
+    from subtractive.tables.kinds import Categories as Categories
+    from subtractive.tables.kinds import Continuous as Continuous
+    from subtractive.tables.kinds import Counts as Counts
+    from subtractive.tables.kinds import DataWarning as DataWarning
+    from subtractive.tables.model_file import load as load
+    from subtractive.tables.schema import Schema as Schema
 
 # Names are imported when they are first used, so that the command line starts at once: the test
 # of this file makes sure that this table says the same as the imports above.
@@ -113,7 +120,14 @@ _PLACES = {
     "flat": "regions.trees",
     "linear_tree": "regions.trees",
     "random_binary_tree": "regions.trees",
-    "load": "storage",
+    "SubtractiveClassifier": "tables.classifier",
+    "SubtractiveMixture": "tables.estimator",
+    "Categories": "tables.kinds",
+    "Continuous": "tables.kinds",
+    "Counts": "tables.kinds",
+    "DataWarning": "tables.kinds",
+    "load": "tables.model_file",
+    "Schema": "tables.schema",
 }
 
 

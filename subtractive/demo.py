@@ -126,13 +126,17 @@ def save(figure: Figure, path: Path) -> None:
     print(f"   drawn: {path}")
 
 
-def main() -> None:
-    """Run the demo."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("out"), help="folder for the pictures")
-    out: Path = parser.parse_args().out
+def run(out: Path) -> None:
+    """Run the demo, its pictures going to a folder."""
     draw_ring(out)
     answer_questions(out)
+
+
+def main() -> None:
+    """Run the demo from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("out"), help="folder for the pictures")
+    run(parser.parse_args().out)
 
 
 if __name__ == "__main__":

@@ -208,19 +208,3 @@ def _check_finite(density: nn.Module) -> None:
     for name, parameter in density.named_parameters():
         if not bool(parameter.isfinite().all()):
             raise ValueError(f"{name} holds numbers that are not finite.")
-
-
-def load(path: str | os.PathLike[str]) -> Density:
-    """The density that :meth:`Density.save` has written to a file.
-
-    A file that is damaged, of another kind or from a newer version raises ``FileFormatError``.
-
-    >>> p = sub.SquaredCircuit(sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3))
-    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
-    >>> p.save(path)
-    >>> x = torch.zeros(1, 2)
-    >>> bool(sub.load(path).log_prob(x) == p.log_prob(x))
-    True
-    """
-    density, _ = read_density(path)
-    return density

@@ -29,6 +29,7 @@ ORDER = [
     "__init__",
     "experiments",
     "demo",
+    "commands",
     "cli",
     "__main__",
 ]

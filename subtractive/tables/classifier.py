@@ -1,0 +1,148 @@
+"""A classifier for scikit-learn: one density per class and Bayes' rule."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Self, final
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from subtractive.tables.answers import TableDensity
+from subtractive.tables.estimator import SubtractiveMixture, learn_table, recipe_of
+from subtractive.tables.kinds import DataWarning
+from subtractive.tables.looks import AnyTable
+from subtractive.tables.reading import Floats, RandomState, Table
+from subtractive.tables.schema import Schema, infer_schema
+from subtractive.tables.validation import check_weights, read_table
+
+
+@final
+class SubtractiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # untyped
+    """Bayes' rule with one :class:`SubtractiveMixture` per class, all over one schema.
+
+    .. math:: P(class | x) ∝ P(class) p(x | class)
+
+    Missing values are integrated out, in training and when predicting. A row that no class can
+    explain gets the prior probabilities, with a ``DataWarning``.
+
+    Args:
+        estimator: What is fitted to each class; ``SubtractiveMixture()`` if not given.
+        priors: Probabilities of the classes, in sorted order; their shares of the rows if not
+            given.
+        random_state: Where the classes' random states come from.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(200, 2)) + np.repeat([[0], [5]], 100, axis=0)
+    >>> y = np.repeat(["a", "b"], 100)
+    >>> mixture = sub.SubtractiveMixture(2, max_epochs=2)
+    >>> model = sub.SubtractiveClassifier(mixture, random_state=0).fit(x, y)
+    >>> model.predict([[0.0, 0.0], [5.0, np.nan]])
+    array(['a', 'b'], dtype='<U1')
+    """
+
+    classes_: npt.NDArray[Any]
+    class_log_prior_: Floats
+    densities_: list[TableDensity]
+    schema_: Schema
+    n_features_in_: int
+
+    def __init__(
+        self,
+        estimator: SubtractiveMixture | None = None,
+        *,
+        priors: Sequence[float] | None = None,
+        random_state: RandomState = None,
+    ) -> None:
+        self.estimator = estimator
+        self.priors = priors
+        self.random_state = random_state
+
+    def fit(self, X: AnyTable, y: object, sample_weight: object = None) -> Self:
+        """Fit a density to the rows of each class; a row of weight two counts as two rows."""
+        table = self._read(X, reset=True)
+        labels = _check_labels(y, table.num_rows)
+        weights = check_weights(sample_weight, table.num_rows)
+        counts = weights > 0
+        classes, codes = np.unique(labels[counts], return_inverse=True)
+        base = SubtractiveMixture() if self.estimator is None else self.estimator
+        recipe, schema = recipe_of(base), base.columns
+        if not isinstance(schema, Schema):
+            schema = infer_schema(table.rows(counts), weights[counts], base.columns, base.unknown)
+        totals = np.bincount(codes, weights=weights[counts]).astype(np.float64)
+        random = check_random_state(self.random_state)
+        densities = []
+        for number in range(len(classes)):
+            rows = counts.nonzero()[0][codes == number]
+            seed = random.randint(2**31 - 1)
+            learned = learn_table(recipe, schema, table.rows(rows), weights[rows], seed)
+            densities.append(TableDensity(schema, learned.density))
+        self.classes_, self.class_log_prior_ = classes, self._log_priors(totals)
+        self.schema_, self.densities_ = schema, densities
+        return self
+
+    def predict_log_proba(self, X: AnyTable) -> Floats:
+        """log P(class | x), (n, c), in the order of ``classes_``."""
+        check_is_fitted(self)
+        table = self._read(X, reset=False)
+        scores = np.stack([density.score_rows(table) for density in self.densities_], axis=1)
+        lost = np.asarray(np.isneginf(scores).all(1))
+        if bool(lost.any()):
+            warnings.warn(
+                f"{int(lost.sum())} rows, the first of them row {int(lost.argmax())}, are "
+                "impossible in every class: they get the prior probabilities.",
+                DataWarning,
+                stacklevel=2,
+            )
+            scores[lost] = 0.0
+        return np.asarray(log_softmax(scores + self.class_log_prior_, axis=1))
+
+    def predict_proba(self, X: AnyTable) -> Floats:
+        """P(class | x), (n, c), in the order of ``classes_``."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X: AnyTable) -> npt.NDArray[Any]:
+        """The most probable class of each row, (n,)."""
+        chosen = self.predict_log_proba(X).argmax(1)
+        return np.asarray(self.classes_[chosen])
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _read(self, given: AnyTable, *, reset: bool) -> Table:
+        table = read_table(given, self)
+        validate_data(self, given, reset=reset, skip_check_array=True)
+        return table
+
+    def _log_priors(self, totals: Floats) -> Floats:
+        if self.priors is None:
+            return np.asarray(np.log(totals / totals.sum()))
+        priors = np.asarray(self.priors, dtype=np.float64)
+        valid = priors.shape == totals.shape and bool((priors > 0).all())
+        if not valid or not np.isclose(priors.sum(), 1.0):
+            raise ValueError(
+                f"priors must be {len(totals)} positive numbers that sum to one, one per class, "
+                f"got {self.priors}."
+            )
+        return np.asarray(np.log(priors))
+
+
+def _check_labels(labels: object, num_rows: int) -> npt.NDArray[Any]:
+    """One class per row, (n,)."""
+    if labels is None:
+        raise ValueError(
+            "requires y to be passed, but the target y is None: one class for each row."
+        )
+    checked = column_or_1d(labels, warn=True)
+    check_classification_targets(checked)
+    if len(checked) != num_rows:
+        raise ValueError(f"y needs one class per row: expected {num_rows}, got {len(checked)}.")
+    return np.asarray(checked)

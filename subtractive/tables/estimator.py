@@ -1,0 +1,271 @@
+"""A density of tables for scikit-learn."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Self, final
+
+import torch
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from subtractive.densities.base import Density
+from subtractive.files import write_tensors
+from subtractive.learning.history import History
+from subtractive.tables.answers import TableDensity, draw_seed
+from subtractive.tables.description import describe_schema
+from subtractive.tables.looks import AnyTable
+from subtractive.tables.reading import Floats, RandomState, Table
+from subtractive.tables.recipe import Learned, Recipe, Rows, merge
+from subtractive.tables.schema import Schema, infer_schema
+from subtractive.tables.validation import check_weights, read_table
+
+
+@final
+class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # untyped
+    """A density estimator that adds and subtracts components, with exact answers.
+
+    It fits arrays of numbers and data frames with numbers, booleans, text and categories, all
+    with missing values, which are integrated out. Scores are log-densities in the units of the
+    table; samples and imputations come back as the same kind of table with the same types.
+    There is no ``predict``: with negative weights no row belongs to a component.
+
+    Args:
+        n_components: Functions per column, and units of every layer.
+        kind: ``"squared"`` may subtract; ``"monotonic"`` only adds, as usual mixtures do;
+            ``"squared-monotonic"`` squares what only adds.
+        structure: Which columns meet when: ``"binary"`` or ``"linear"`` for a random tree,
+            ``"chow-liu"`` for one from the data, ``"flat"`` for a shallow mixture; ``"auto"``
+            tries a flat one and a binary tree and keeps what held-out rows find more likely.
+        n_squares: How many squares are summed; 8 in trees if not given.
+        n_structures: Over more than one random tree the model is a mixture.
+        covariance: Of the components of a flat mixture: ``"full"`` or ``"diagonal"``.
+        columns: What columns are, where it should not be inferred: ``{"age": "continuous"}``,
+            see :meth:`Schema.infer`, or a whole :class:`Schema`.
+        unknown: ``"error"`` refuses unseen categories, ``"missing"`` integrates them out.
+        max_epochs: Passes over the rows at most.
+        validation_fraction: Share of the rows held out to stop in time. Tables of fewer than 50
+            different rows train without.
+        verbose: Show progress.
+        random_state: Of the start, the trees, the split and the order of the rows.
+
+    Rules for odd tables: infinities are refused, with the name of the column. A constant column
+    is a point mass, a column equal to another is its copy, each with a ``DataWarning``; rows that
+    contradict it score ``-inf``, and so do values outside bounds or beyond the largest count.
+    Equal rows are merged, so that a weight of two is the same as a row that occurs twice.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(200, 2))
+    >>> model = sub.SubtractiveMixture(4, max_epochs=2, random_state=0).fit(x)
+    >>> model.sample(3, given={0: 1.5}, random_state=0).shape
+    (3, 2)
+    """
+
+    schema_: Schema
+    density_: Density
+    history_: History
+    n_features_in_: int
+
+    def __init__(
+        self,
+        n_components: int = 16,
+        *,
+        kind: str = "squared",
+        structure: str = "auto",
+        n_squares: int | None = None,
+        n_structures: int = 1,
+        covariance: str = "full",
+        columns: Mapping[Hashable, object] | Schema | None = None,
+        unknown: str = "error",
+        max_epochs: int = 100,
+        validation_fraction: float = 0.1,
+        verbose: bool | int = 0,
+        random_state: RandomState = None,
+    ) -> None:
+        self.n_components = n_components
+        self.kind = kind
+        self.structure = structure
+        self.n_squares = n_squares
+        self.n_structures = n_structures
+        self.covariance = covariance
+        self.columns = columns
+        self.unknown = unknown
+        self.max_epochs = max_epochs
+        self.validation_fraction = validation_fraction
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(self, X: AnyTable, y: object = None, sample_weight: object = None) -> Self:
+        """Infer the schema and train; a row of weight two counts as two rows."""
+        with _unchanged_on_failure(self):
+            self._learn(X, sample_weight, recipe_of(self))
+        return self
+
+    def partial_fit(self, X: AnyTable, y: object = None, sample_weight: object = None) -> Self:
+        """One pass over the rows, from where training stands.
+
+        The first call infers the schema and chooses the structure from its rows.
+        """
+        recipe = replace(recipe_of(self), max_epochs=1)
+        with _unchanged_on_failure(self):
+            if not hasattr(self, "density_"):
+                self._learn(X, sample_weight, recipe)
+                return self
+            table, weights = self._read_rows(X, sample_weight, reset=False)
+            density = copy.deepcopy(self.density_)
+            rows = encode_rows(self.schema_, table, weights)
+            seed = draw_seed(self.random_state)
+            self.history_ = recipe.learn_more(density, rows, seed)
+            self.density_ = density
+        return self
+
+    def score_samples(self, X: AnyTable) -> Floats:
+        """The log-density of each row, (n,), in the units of the table."""
+        return self._asked().score_rows(self._read(X, reset=False))
+
+    def score(self, X: AnyTable, y: object = None, sample_weight: object = None) -> float:
+        """The mean log-density of the rows."""
+        return self._asked().mean_score(self._read(X, reset=False), sample_weight)
+
+    def sample(
+        self,
+        n_samples: int | None = None,
+        *,
+        given: AnyTable = None,
+        random_state: RandomState = None,
+    ) -> AnyTable:
+        """Exact samples as a table, given ``{column: value}``, or one per row of a table."""
+        return self._asked().sample(n_samples, given=given, random_state=random_state)
+
+    def impute(
+        self, X: AnyTable, *, sample: bool = False, random_state: RandomState = None
+    ) -> AnyTable:
+        """Fill missing values with conditional means or modes, or by joint sampling."""
+        return self._asked().impute(X, sample=sample, random_state=random_state)
+
+    def condition(self, given: Mapping[Hashable, object]) -> TableDensity:
+        """The density of the other columns given values of some, ``{"age": 40}``."""
+        return self._asked().condition(given)
+
+    def marginal(self, columns: Sequence[Hashable]) -> TableDensity:
+        """The density of some columns, in the order given."""
+        return self._asked().marginal(columns)
+
+    def probability(
+        self, event: Mapping[Hashable, object], given: Mapping[Hashable, object] | None = None
+    ) -> float:
+        """P(event | given), see :meth:`TableDensity.probability`."""
+        return self._asked().probability(event, given)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one file, from which :func:`load` makes it again."""
+        check_is_fitted(self)
+        parameters = self.get_params()
+        # What the schema holds already, and what no file can hold.
+        parameters["columns"] = None
+        if not isinstance(self.random_state, int | None):
+            parameters["random_state"] = None
+        estimator = {
+            "parameters": parameters,
+            "schema": describe_schema(self.schema_),
+            "history": self.history_.to_dict(),
+        }
+        description = {"density": self.density_.describe(), "estimator": estimator}
+        write_tensors(path, "model", self.density_.state_dict(), description)
+
+    @property
+    def mean_(self) -> Floats:
+        """Means of the columns, (d,), exact; NaN where values are not numbers."""
+        return self._asked().mean_
+
+    @property
+    def covariance_(self) -> Floats:
+        """Covariances of the columns, (d, d), exact; NaN where values are not numbers."""
+        return self._asked().covariance_
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _learn(self, given: AnyTable, sample_weight: object, recipe: Recipe) -> None:
+        seed = draw_seed(self.random_state)
+        table, weights = self._read_rows(given, sample_weight, reset=True)
+        if isinstance(self.columns, Schema):
+            schema = self.columns
+        else:
+            schema = infer_schema(table, weights, self.columns, self.unknown)
+        learned = learn_table(recipe, schema, table, weights, seed)
+        self.schema_, (self.density_, self.history_) = schema, learned
+
+    def _read(self, given: AnyTable, *, reset: bool) -> Table:
+        table = read_table(given, self)
+        validate_data(self, given, reset=reset, skip_check_array=True)
+        return table
+
+    def _read_rows(
+        self,
+        given: AnyTable,
+        sample_weight: object,
+        *,
+        reset: bool,
+    ) -> tuple[Table, Floats]:
+        """The rows of positive weight, and their weights."""
+        table = self._read(given, reset=reset)
+        weights = check_weights(sample_weight, table.num_rows)
+        return table.rows(weights > 0), weights[weights > 0]
+
+    def _asked(self) -> TableDensity:
+        check_is_fitted(self)
+        return TableDensity(self.schema_, self.density_)
+
+
+def recipe_of(mixture: SubtractiveMixture) -> Recipe:
+    """The settings of an estimator, checked."""
+    return Recipe(
+        mixture.kind,
+        mixture.structure,
+        mixture.n_components,
+        mixture.n_squares,
+        mixture.n_structures,
+        mixture.covariance,
+        mixture.max_epochs,
+        mixture.validation_fraction,
+        bool(mixture.verbose),
+    )
+
+
+def learn_table(
+    recipe: Recipe, schema: Schema, table: Table, weights: Floats, seed: int
+) -> Learned:
+    """Train a density on the rows of a table."""
+    signed = recipe.kind == "squared"
+    families = [column.family(signed=signed) for column in schema.variables]
+    return recipe.learn(encode_rows(schema, table, weights), families, seed)
+
+
+def encode_rows(schema: Schema, table: Table, weights: Floats) -> Rows:
+    """Rows to train on; impossible ones are refused."""
+    encoded = schema.encode_table(table)
+    for name, wrong in encoded.impossible.items():
+        raise ValueError(
+            f"column {name!r} holds {table.columns[schema.names.index(name)].values[wrong][0]!r} "
+            "in training, which the schema excludes: by its bounds or its largest count, because "
+            "it was constant, or the copy of another column. Fit anew, or correct the schema."
+        )
+    return merge(Rows(encoded.x, torch.from_numpy(weights)))
+
+
+@contextmanager
+def _unchanged_on_failure(estimator: SubtractiveMixture) -> Iterator[None]:
+    before = dict(estimator.__dict__)
+    try:
+        yield
+    except BaseException:
+        estimator.__dict__ = before
+        raise

@@ -1,0 +1,147 @@
+"""Words on the command line, ``age>40`` or ``city=Oslo``, as values and events of a table."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from subtractive.tables.columns import States, Tally
+from subtractive.tables.kinds import NAMES, Continuous, Kind
+from subtractive.tables.schema import Schema
+
+_BETWEEN = re.compile(r"^\s*([^<>=]+?)\s*(<=?)(.+?)(<=?)\s*([^<>=]+?)\s*$")
+TRUTH = {"true": "1", "yes": "1", "false": "0", "no": "0"}
+_COMPARED = re.compile(r"^(.+?)(<=|>=|<|>)([^<>=]+)$")
+
+
+def parse_given(phrases: Sequence[str], schema: Schema) -> dict[Hashable, Any]:
+    """Evidence ``NAME=VALUE``, each in the type of its column."""
+    given: dict[Hashable, Any] = {}
+    for phrase in phrases:
+        name, text = _split(phrase, "evidence", schema)
+        if name in given:
+            raise ValueError(f"column {name!r} is given twice: leave one out.")
+        given[name] = parse_value(text, name, schema)
+    return given
+
+
+def parse_events(phrases: Sequence[str], schema: Schema) -> dict[Hashable, Any]:
+    """Events ``NAME>NUMBER``, ``NUMBER<NAME<=NUMBER`` or ``NAME=VALUE,VALUE``, all together."""
+    event: dict[Hashable, Any] = {}
+    for phrase in phrases:
+        name, side = _parse_event(phrase, schema)
+        if name not in event:
+            event[name] = side
+        elif isinstance(side, tuple) and isinstance(event[name], tuple):
+            event[name] = (max(side[0], event[name][0]), min(side[1], event[name][1]))
+        else:
+            raise ValueError(f"column {name!r} has two events that cannot be joined: {phrase!r}.")
+    return event
+
+
+def parse_columns(phrases: Sequence[str]) -> dict[str, Kind]:
+    """Kinds of columns, ``NAME=categorical`` or bounds ``NAME=0:1``."""
+    kinds: dict[str, Kind] = {}
+    for phrase in phrases:
+        name, _, word = phrase.rpartition("=")
+        low, colon, high = word.partition(":")
+        if not name or (word not in NAMES and not colon):
+            raise ValueError(
+                f"cannot read {phrase!r}: expected NAME=continuous, NAME=categorical, NAME=count "
+                "or bounds such as NAME=0:1 or NAME=0:."
+            )
+        if colon:
+            bounds = [_number(end, phrase) if end.strip() else None for end in (low, high)]
+            kinds[name] = Continuous(bounds=(bounds[0], bounds[1]))
+        else:
+            kinds[name] = NAMES[word]
+    return kinds
+
+
+def parse_value(text: str, name: Hashable, schema: Schema) -> Any:  # noqa: ANN401 - any type
+    """A value in the type of its column."""
+    if name in schema.constants:
+        return _among(text, [schema.constants[name]], name)
+    column = schema.variables[schema.place[name]]
+    if isinstance(column, States):
+        return _among(text, column.values, name)
+    value = _number(text, f"{name}={text}")
+    whole = isinstance(column, Tally) or column.whole  # type: ignore[attr-defined]
+    return int(value) if whole and value.is_integer() else value
+
+
+def find_column(text: str, schema: Schema) -> Hashable:
+    """The column of this name; those of arrays are numbers."""
+    for name in schema.names:
+        if str(name) == text.strip():
+            return name
+    known = ", ".join(str(name) for name in schema.names[:20])
+    raise ValueError(f"there is no column {text.strip()!r}. The model has: {known}.")
+
+
+def _parse_event(phrase: str, schema: Schema) -> tuple[Hashable, Any]:
+    if found := _BETWEEN.match(phrase):
+        low, left, text, right, high = found.groups()
+        name = find_column(text, schema)
+        return name, (_above(low, left, phrase), _below(high, right, phrase))
+    if found := _COMPARED.match(phrase):
+        text, sign, number = found.groups()
+        name = find_column(text, schema)
+        if sign.startswith(">"):
+            return name, (_above(number, sign.replace(">", "<"), phrase), math.inf)
+        return name, (-math.inf, _below(number, sign, phrase))
+    name, text = _split(phrase, "an event", schema)
+    return name, [parse_value(part, name, schema) for part in text.split(",")]
+
+
+def _split(phrase: str, what: str, schema: Schema) -> tuple[Hashable, str]:
+    text, sign, value = phrase.partition("=")
+    if not sign:
+        raise ValueError(
+            f"cannot read {phrase!r} as {what}: expected NAME=VALUE"
+            + (', "NAME>NUMBER" or "NUMBER<NAME<NUMBER".' if what == "an event" else ".")
+        )
+    return find_column(text, schema), value.strip()
+
+
+def _above(text: str, sign: str, phrase: str) -> float:
+    number = _number(text, phrase)
+    return number if sign == "<=" else math.nextafter(number, math.inf)
+
+
+def _below(text: str, sign: str, phrase: str) -> float:
+    number = _number(text, phrase)
+    return number if sign == "<=" else math.nextafter(number, -math.inf)
+
+
+def _number(text: str, phrase: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        raise ValueError(f"cannot read {phrase!r}: {text.strip()!r} is not a number.")
+    return number
+
+
+def _among(text: str, values: Sequence[Any], name: Hashable) -> Any:  # noqa: ANN401 - any type
+    """The category that is written like this; 1 and 1.0, true and 1 are alike."""
+    for value in values:
+        if str(value) == text:
+            return value
+    number = TRUTH.get(text.strip().lower(), text)
+    for value in values:
+        if not isinstance(value, str) and _is_number(number) and float(number) == value:
+            return value
+    some = ", ".join(str(value) for value in values[:8]) + (", ..." if len(values) > 8 else "")
+    raise ValueError(f"column {name!r} has no value {text!r}; it has {some}.")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,51 @@
+"""Tables and weights as they come to the door."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.utils import check_array
+
+from subtractive.tables.looks import AnyTable
+from subtractive.tables.reading import Floats, Table, is_frame, read_array, read_frame
+
+
+def read_table(given: AnyTable, estimator: object = None) -> Table:
+    """A data frame, or anything that is an array of numbers (n, d)."""
+    if is_frame(given):
+        table = read_frame(given)
+        if table.num_rows == 0 or not table.columns:
+            raise ValueError(
+                f"Found a data frame with {table.num_rows} sample(s) and {len(table.columns)} "
+                "feature(s) while a minimum of 1 is required."
+            )
+        return table
+    if isinstance(given, np.ndarray) and given.dtype.kind in "USMm":
+        raise ValueError(
+            f"an array of numbers was expected, got one of {given.dtype}. For text and dates pass "
+            "a data frame, whose columns have types of their own."
+        )
+    array = check_array(given, dtype=np.float64, ensure_all_finite=False, estimator=estimator)
+    is_numeric = isinstance(given, np.ndarray) and given.dtype.kind in "biuf"
+    return read_array(array, given.dtype if is_numeric else np.dtype(np.float64))
+
+
+def check_weights(weights: object | None, num_rows: int) -> Floats:
+    """One non-negative number per row, (n,), not all of them zero; ones if none are given."""
+    if weights is None:
+        return np.ones(num_rows)
+    try:
+        given = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"sample_weight must be numbers, one per row, got {type(weights).__name__}."
+        ) from None
+    if given.ndim == 0:
+        given = np.full(num_rows, float(given))
+    if given.shape != (num_rows,):
+        raise ValueError(
+            f"sample_weight needs one number per row: expected shape {(num_rows,)}, got "
+            f"{given.shape}."
+        )
+    if not bool((np.isfinite(given) & (given >= 0)).all()) or not given.any():
+        raise ValueError("sample_weight must be finite and not negative, and not all of it zero.")
+    return given
