@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from subtractive.circuits.weights import complex_weights as complex_weights
     from subtractive.circuits.weights import positive_weights as positive_weights
     from subtractive.circuits.weights import real_weights as real_weights
+    from subtractive.data.tables import penguins as penguins
     from subtractive.densities.base import Density as Density
     from subtractive.densities.mixture import Mixture as Mixture
     from subtractive.densities.monotonic import MonotonicCircuit as MonotonicCircuit
@@ -87,6 +88,7 @@ _PLACES = {
     "complex_weights": "circuits.weights",
     "positive_weights": "circuits.weights",
     "real_weights": "circuits.weights",
+    "penguins": "data.tables",
     "Density": "densities.base",
     "Mixture": "densities.mixture",
     "MonotonicCircuit": "densities.monotonic",
