@@ -15,7 +15,6 @@ from typing import Any
 import cirkit.symbolic.functional as operators
 import numpy as np
 import torch
-
 from cirkit.backend.torch.queries import IntegrateQuery
 from cirkit.pipeline import PipelineContext
 from cirkit.symbolic.circuit import Circuit

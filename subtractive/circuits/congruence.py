@@ -32,20 +32,17 @@ class _Congruence(Function):
         """``∂/∂G = Wᴴ S W`` and ``∂/∂W = 2 S W G``, the slope S being made its own adjoint."""
         weight, gram = ctx.saved_tensors
         mixed = _from_right(0.5 * (slope + slope.mH), weight)  # (f, n, o, j)
-        if gram.shape[1] == 1:
-            to_weight = mixed[:, 0] @ gram[:, 0]
-        else:
-            to_weight = mixed.movedim(1, 2).flatten(2) @ gram.flatten(1, 2)
+        to_weight = torch.bmm(mixed.movedim(1, 2).flatten(2), gram.flatten(1, 2))
         return 2 * to_weight, _from_left(weight.mH, mixed)
 
 
 def _from_right(grams: Tensor, matrix: Tensor) -> Tensor:
     """``G M`` of grams (f, n, i, j) and matrices (f, j, p)."""
-    return torch.unflatten(grams.flatten(1, 2) @ matrix, 1, grams.shape[1:3])
+    return torch.unflatten(torch.bmm(grams.flatten(1, 2), matrix), 1, grams.shape[1:3])
 
 
 def _from_left(matrix: Tensor, grams: Tensor) -> Tensor:
     """``M G`` of matrices (f, o, i) and grams (f, n, i, p): one product for all rows, turned."""
     if grams.shape[1] == 1:
-        return matrix[:, None] @ grams
+        return torch.bmm(matrix, grams[:, 0])[:, None]
     return _from_right(grams.mT, matrix.mT).mT

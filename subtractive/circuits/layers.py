@@ -32,7 +32,7 @@ from subtractive.numerics.unscaled import Index, Unscaled, pick
 def mix(weight: Tensor, values: Tensor) -> Tensor:
     """``y = W x``: weights (f, o, i), values (f, n, i), result (f, n, o)."""
     dtype = torch.promote_types(weight.dtype, values.dtype)
-    return values.to(dtype) @ weight.to(dtype).mT
+    return torch.bmm(values.to(dtype), weight.to(dtype).mT)
 
 
 def mix_gram(weight: Tensor, gram: Tensor, other: Tensor) -> Tensor:

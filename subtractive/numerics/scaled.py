@@ -92,7 +92,7 @@ def rescale(message: Scaled, unit: Tensor | float = 1.0) -> Scaled:
     # Small weights underflow by themselves: what they take is not proportional to them.
     lost = (lost + real.tiny) * (unit + 1.0)
     # Almost always every unit of every row is large enough to have all its digits.
-    if bool(((least >= lost / real.eps) & (peak < math.inf)).all()):
+    if float(least.amin()) >= _largest(lost) / real.eps and float(peak.amax()) < math.inf:
         return Scaled(mantissa / spread(peak, mantissa), log_scale + peak.double().log())
     is_exact = (peak >= lost / real.eps) & (peak < math.inf)
     trusted = is_exact | (log_scale == -math.inf)
@@ -118,13 +118,10 @@ def multiply(messages: Sequence[Unscaled | Scaled]) -> Scaled:
     grams = [message for message in messages if message.is_gram]
     vectors = [message for message in messages if not message.is_gram]
     if grams and vectors:
-        # One outer product for all vectors: one for each would fill the memory.
-        exponent, factors = _split(vectors)
-        if exponent is not None:
-            grams.append(Unscaled(None, exponent).outer())
-        if factors:
-            grams.append(rescale(_product(factors)).outer())
-        return multiply(grams)
+        # One outer product for all vectors, of numbers and not of exponents: an exponential of
+        # every entry of every row's gram would cost more than the products.
+        vector = rescale(multiply(vectors)) if len(vectors) > 1 else settle(vectors[0])
+        return _product([multiply(grams), vector.outer()])
     exponent, factors = _split(messages)
     if exponent is not None:
         factors.append(settle(Unscaled(None, exponent)))
@@ -167,6 +164,10 @@ def safe_log(x: Tensor) -> Tensor:
     """log|x|; where x is exactly zero the value is -inf and the gradient zero instead of NaN."""
     zero = x == 0
     return torch.where(zero, -math.inf, torch.where(zero, 1.0, x).abs().log())
+
+
+def _largest(numbers: Tensor | float) -> float:
+    return numbers if isinstance(numbers, float) else float(numbers.amax())
 
 
 def _divided(mantissa: Tensor, peak: Tensor) -> Scaled:
