@@ -92,7 +92,7 @@ def rescale(message: Scaled, unit: Tensor | float = 1.0) -> Scaled:
     # Small weights underflow by themselves: what they take is not proportional to them.
     lost = (lost + real.tiny) * (unit + 1.0)
     # Almost always every unit of every row is large enough to have all its digits.
-    if float(least.amin()) >= _largest(lost) / real.eps and float(peak.amax()) < math.inf:
+    if bool((least >= lost / real.eps).all()) and bool((peak < math.inf).all()):
         return Scaled(mantissa / spread(peak, mantissa), log_scale + peak.double().log())
     is_exact = (peak >= lost / real.eps) & (peak < math.inf)
     trusted = is_exact | (log_scale == -math.inf)
@@ -164,10 +164,6 @@ def safe_log(x: Tensor) -> Tensor:
     """log|x|; where x is exactly zero the value is -inf and the gradient zero instead of NaN."""
     zero = x == 0
     return torch.where(zero, -math.inf, torch.where(zero, 1.0, x).abs().log())
-
-
-def _largest(numbers: Tensor | float) -> float:
-    return numbers if isinstance(numbers, float) else float(numbers.amax())
 
 
 def _divided(mantissa: Tensor, peak: Tensor) -> Scaled:
