@@ -55,7 +55,7 @@ def fit(
     if len(rows) == 0 or len(held) == 0:
         raise ValueError("training needs at least one row of data, got an empty table.")
     generator = torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.Adam(density.parameters(), lr=learning_rate)
+    optimiser = torch.optim.Adam(density.parameters(), lr=learning_rate, fused=True)
     history = History()
     best = copy.deepcopy(density.state_dict())
     best_score = mean_log_likelihood(density, held)
