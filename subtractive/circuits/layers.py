@@ -241,7 +241,7 @@ class KroneckerLayer(Layer):
 def _summed(product: Scaled, weight: Tensor) -> Scaled:
     unit = _unit(weight)
     if product.is_gram:
-        return rescale(joined(congruence(weight, product.mantissa), [product]), unit.square())
+        return rescale(joined(congruence(weight, product.mantissa), [product]), unit * unit)
     return rescale(joined(mix(weight, product.mantissa), [product]), unit)
 
 
@@ -258,5 +258,5 @@ def _summed_kronecker(
     return rescale(joined(mantissa, factors), _unit(left) * _unit(right))
 
 
-def _unit(weight: Tensor) -> Tensor:
-    return weight.detach().abs().amax((1, 2)).double()[:, None]  # (f, 1)
+def _unit(weight: Tensor) -> float:
+    return float(weight.detach().abs().amax())

@@ -81,8 +81,9 @@ def settle(message: Unscaled | Scaled) -> Scaled:
 def rescale(message: Scaled, unit: Tensor | float = 1.0) -> Scaled:
     """Bring the largest mantissa of each region and row back to one.
 
-    ``unit`` (f, 1) is the size of the result when nothing underflows. A result so much smaller
-    that the entries behind it may have lost digits is marked by a scale of NaN.
+    ``unit`` (f, 1), or one for all regions, is the size of the result when nothing underflows. A
+    result so much smaller that the entries behind it may have lost digits is marked by a scale of
+    NaN.
     """
     mantissa, log_scale, lost = message
     real = torch.finfo(mantissa.dtype)
@@ -91,17 +92,18 @@ def rescale(message: Scaled, unit: Tensor | float = 1.0) -> Scaled:
     peak, least = size.amax(units), size.amin(units)  # (f, n)
     # Small weights underflow by themselves: what they take is not proportional to them.
     lost = (lost + real.tiny) * (unit + 1.0)
+    floor = lost / real.eps
     # Almost always every unit of every row is large enough to have all its digits.
-    if bool((least >= lost / real.eps).all()) and bool((peak < math.inf).all()):
+    if bool((least >= floor).all()) and bool((peak < math.inf).all()):
         return Scaled(mantissa / spread(peak, mantissa), log_scale + peak.double().log())
-    is_exact = (peak >= lost / real.eps) & (peak < math.inf)
+    is_exact = (peak >= floor) & (peak < math.inf)
     trusted = is_exact | (log_scale == -math.inf)
     scaled = _divided(mantissa, peak)
     return Scaled(
         scaled.mantissa,
         torch.where(trusted, log_scale + scaled.log_scale, math.nan),
         # Where all units have all their digits, nothing was lost so far.
-        torch.where(least >= lost / real.eps, 0.0, lost / peak),
+        torch.where(least >= floor, 0.0, lost / peak.double()),
     )
 
 
