@@ -32,13 +32,17 @@ class _Congruence(Function):
         """``∂/∂G = Wᴴ S W`` and ``∂/∂W = 2 S W G``, the slope S being made its own adjoint."""
         weight, gram = ctx.saved_tensors
         mixed = _from_right(0.5 * (slope + slope.mH), weight)  # (f, n, o, j)
-        to_weight = torch.bmm(mixed.movedim(1, 2).flatten(2), gram.flatten(1, 2))
+        regions, rows, outputs, width = mixed.shape
+        beside = mixed.movedim(1, 2).reshape(regions, outputs, rows * width)
+        to_weight = torch.bmm(beside, gram.reshape(regions, rows * width, width))
         return 2 * to_weight, _from_left(weight.mH, mixed)
 
 
 def _from_right(grams: Tensor, matrix: Tensor) -> Tensor:
     """``G M`` of grams (f, n, i, j) and matrices (f, j, p)."""
-    return torch.unflatten(torch.bmm(grams.flatten(1, 2), matrix), 1, grams.shape[1:3])
+    regions, rows, i, j = grams.shape
+    product = torch.bmm(grams.reshape(regions, rows * i, j), matrix)
+    return product.reshape(regions, rows, i, matrix.shape[2])
 
 
 def _from_left(matrix: Tensor, grams: Tensor) -> Tensor:
