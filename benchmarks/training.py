@@ -9,8 +9,9 @@ them. At every point all competitors are measured twice, in turns, in the same r
 products are the least that a step must multiply: one product forward and two back for values
 (float32), two forward and three back for grams (float64), all on tensors made before.
 
-torch.compile is the last column: how much faster one step is when ``torch.compile`` is applied to
-the objective, where it works at all (``--compile``; compiling takes minutes).
+torch.compile is no part of the grid: every layer asks whether digits were lost, and each answer
+ends a graph, so that compiling takes minutes and leaves pieces of a few operations. ``--compile``
+tries it at one point and prints how many times faster a step became.
 """
 
 from __future__ import annotations
