@@ -17,21 +17,19 @@ tries it at one point and prints how many times faster a step became.
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 import subtractive as sub
+from benchmarks.peers.cirkit_client import Peer, check_same_circuit
 from benchmarks.peers.measuring import cpu_seconds, peak_megabytes, wall_seconds
 from subtractive.circuits.circuit import Circuit
 from subtractive.learning.objective import negative_log_likelihood
@@ -156,63 +154,6 @@ def compiled_gain(point: Point, budget: float) -> float:
     losses = {"plain": ours.loss, "compiled": compiled}
     times = cpu_seconds({k: partial(ours.step, loss) for k, loss in losses.items()}, budget)
     return times["plain"] / times["compiled"]
-
-
-class Peer:
-    """libcirkit in an environment of its own."""
-
-    def __init__(self, python: Path) -> None:
-        self.process = subprocess.Popen(
-            [str(python), "-m", "benchmarks.peers.cirkit_server"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=Path(__file__).parents[1],
-        )
-
-    def ask(self, question: str, *arguments: object) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps([question, arguments]) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"libcirkit gave no answer to {question!r}: too little memory?")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-
-def check_same_circuit(peer: Peer) -> None:
-    """With our numbers, libcirkit's circuit must be ours: equal c², Z and number of weights."""
-    graph = sub.random_binary_tree(5)
-    circuit = Circuit(graph, sub.Gaussian(), num_units=3, seed=0, dtype=torch.float64)
-    x = torch.randn(4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    mean, scale, weights = {}, {}, {}
-    for region, node in enumerate(graph.regions):
-        if node.partitions:
-            name = " ".join(str(variable) for variable in sorted(node.scope))
-            weights[name] = circuit.weight_of(region).tolist()
-            continue
-        layer, place = circuit.input_of(region)
-        p = layer.tensors(place)
-        (variable,) = node.scope
-        mean[variable], scale[variable] = p["mean"][0].tolist(), p["log_scale"][0].exp().tolist()
-    numbers = {
-        "mean": [mean[variable] for variable in range(5)],
-        "scale": [scale[variable] for variable in range(5)],
-        "weights": weights,
-        "x": x.tolist(),
-    }
-    theirs = peer.ask("compare", graph.to_nested(), 3, numbers)
-    ours = sub.SquaredCircuit(circuit)
-    close = {"rtol": 1e-9, "atol": 1e-9}
-    expected = torch.tensor(theirs["log_square"], dtype=torch.float64)
-    torch.testing.assert_close(ours.log_square(x), expected, **close)
-    log_z = torch.tensor(theirs["log_partition"], dtype=torch.float64)
-    torch.testing.assert_close(ours.log_partition(), log_z, **close)
-    assert theirs["num_weights"] == sum(w.weights().numel() for w in circuit.all_layers())
-    print("libcirkit's circuit is ours: equal c², Z and number of weights")
 
 
 def measure_all(plan: Plan, peer: Peer | None) -> list[tuple[Point, dict[str, float]]]:

@@ -25,6 +25,16 @@ CHUNK = 2**17
 WIDEST_RANGE = 600.0
 
 
+def log_kernel(x: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
+    """``-(x - μ)² / 2σ²``, the Gaussian without its normalisation; arguments broadcast."""
+    return -0.5 * ((x - mean) * (-log_scale).exp()).square()
+
+
+def log_density(x: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
+    """``log N(x; μ, σ)``; arguments broadcast."""
+    return log_kernel(x, mean, log_scale) - log_scale - HALF_LOG_TWO_PI
+
+
 def log_densities(x: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
     """``log N(x; μ, σ)`` of values (f, n, 1) and units (f, i), (f, n, i)."""
     return _LogDensities.apply(x, mean, log_scale)  # type: ignore[no-any-return, no-untyped-call]

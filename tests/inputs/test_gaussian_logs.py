@@ -6,8 +6,13 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import subtractive.inputs.gaussian_logs as module
-from subtractive.inputs.gaussian import log_density, pair_product
-from subtractive.inputs.gaussian_logs import have_common_range, log_densities, log_overlaps
+from subtractive.inputs.gaussian import pair_product
+from subtractive.inputs.gaussian_logs import (
+    have_common_range,
+    log_densities,
+    log_density,
+    log_overlaps,
+)
 
 REAL = torch.float64
 CLOSE = {"rtol": 1e-13, "atol": 1e-13}
