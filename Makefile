@@ -9,12 +9,13 @@ RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.setup-done
 LOG := $(VENV)/setup.log
 JOBS ?= 2
+PEER := benchmarks/.cirkit/bin/python
 BENCH ?= $(wildcard benchmarks/[a-z]*.py)
 
-.PHONY: help setup demo test check check-format check-lint check-types format budgets bench clean
+.PHONY: help setup demo test check check-format check-lint check-types format budgets bench bench-training clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 
 setup: $(STAMP) ## build .venv with the versions of constraints.txt (PYTHON=python3.12 to choose)
 
@@ -68,6 +69,16 @@ bench: $(STAMP) ## run every benchmark (BENCH=benchmarks/one.py for one)
 	    echo "bench: $$file"; \
 	    $(RUN) -m "benchmarks.$$(basename "$$file" .py)"; \
 	done
+
+bench-training: $(STAMP) $(PEER) ## the training benchmark against libcirkit (ARGS=--quick for a minute)
+	@OMP_NUM_THREADS=1 $(RUN) -m benchmarks.training --cirkit-python $(PEER) $(ARGS)
+
+# libcirkit pins older versions of numpy and scipy than ours.
+$(PEER): benchmarks/cirkit-constraints.txt
+	@echo "bench-training: building benchmarks/.cirkit"
+	@$(PYTHON) -m venv benchmarks/.cirkit
+	@$(PEER) -m pip install --quiet -c benchmarks/cirkit-constraints.txt libcirkit torch
+	@touch $@
 
 clean: ## remove caches and outputs; the environment stays (rm -r .venv removes it)
 	@rm -rf out build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,31 +5,31 @@
 
 A step is zero_grad, the loss log Z - mean log c², backward and a fused Adam, for Gaussian inputs
 and 512 rows. Times are CPU times of one thread; the wall-clock time on all cores stands beside
-them. At every point the competitors are measured one after the other in the same run. The bare
+them. At every point all competitors are measured twice, in turns, in the same run. The bare
 products are the least that a step must multiply: one product forward and two back for values
 (float32), two forward and three back for grams (float64), all on tensors made before.
 
-torch.compile is the last column: how much faster one step is when ``torch.compile`` is applied to
-the objective, where it works at all (``--compile``; compiling takes minutes).
+torch.compile is no part of the grid: every layer asks whether digits were lost, and each answer
+ends a graph, so that compiling takes minutes and leaves pieces of a few operations. ``--compile``
+tries it at one point and prints how many times faster a step became.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 import subtractive as sub
+from benchmarks.peers.cirkit_client import Peer, check_same_circuit
 from benchmarks.peers.measuring import cpu_seconds, peak_megabytes, wall_seconds
 from subtractive.circuits.circuit import Circuit
 from subtractive.learning.objective import negative_log_likelihood
@@ -66,12 +66,12 @@ class Plan:
 FULL = Plan(
     tuple(Point(t, d, k) for t in TREES for d in (8, 21, 43) for k in (32, 64, 128, 256)),
     (Point("binary", 8, 32), Point("linear", 8, 32), Point("binary", 21, 32)),
-    budget=1.0,
+    budget=0.5,
 )
 QUICK = Plan(
     tuple(Point(t, 8, k) for t in TREES for k in (32, 64, 128)) + (Point("binary", 21, 64),),
     (Point("binary", 8, 32),),
-    budget=0.4,
+    budget=0.2,
 )
 
 
@@ -142,8 +142,7 @@ def measure(point: Point, budget: float) -> dict[str, float]:
         "signed": lambda: ours.step(ours.signed_loss),
         "bare": bare_products(density.circuit),
     }
-    times = {name: cpu_seconds(function, budget) for name, function in functions.items()}
-    times["wall"] = wall_seconds(functions["step"], budget)
+    times = cpu_seconds(functions, budget) | wall_seconds({"wall": functions["step"]}, 0.0)
     return times | {"megabytes": peak_megabytes(functions["step"])}
 
 
@@ -151,65 +150,10 @@ def compiled_gain(point: Point, budget: float) -> float:
     """How many times faster a step is with a compiled objective."""
     ours = Training(point)
     compiled = torch.compile(ours.loss)
-    plain = cpu_seconds(lambda: ours.step(ours.loss), budget)
-    return plain / cpu_seconds(lambda: ours.step(compiled), budget)
-
-
-class Peer:
-    """libcirkit in an environment of its own."""
-
-    def __init__(self, python: Path) -> None:
-        self.process = subprocess.Popen(
-            [str(python), "-m", "benchmarks.peers.cirkit_server"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=Path(__file__).parents[1],
-        )
-
-    def ask(self, question: str, *arguments: object) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps([question, arguments]) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"libcirkit gave no answer to {question!r}: too little memory?")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-
-def check_same_circuit(peer: Peer) -> None:
-    """With our numbers, libcirkit's circuit must be ours: equal c², Z and number of weights."""
-    graph = sub.random_binary_tree(5)
-    circuit = Circuit(graph, sub.Gaussian(), num_units=3, seed=0, dtype=torch.float64)
-    x = torch.randn(4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    mean, scale, weights = {}, {}, {}
-    for region, node in enumerate(graph.regions):
-        if node.partitions:
-            name = " ".join(str(variable) for variable in sorted(node.scope))
-            weights[name] = circuit.weight_of(region).tolist()
-            continue
-        layer, place = circuit.input_of(region)
-        p = layer.tensors(place)
-        (variable,) = node.scope
-        mean[variable], scale[variable] = p["mean"][0].tolist(), p["log_scale"][0].exp().tolist()
-    numbers = {
-        "mean": [mean[variable] for variable in range(5)],
-        "scale": [scale[variable] for variable in range(5)],
-        "weights": weights,
-        "x": x.tolist(),
-    }
-    theirs = peer.ask("compare", graph.to_nested(), 3, numbers)
-    ours = sub.SquaredCircuit(circuit)
-    close = {"rtol": 1e-9, "atol": 1e-9}
-    expected = torch.tensor(theirs["log_square"], dtype=torch.float64)
-    torch.testing.assert_close(ours.log_square(x), expected, **close)
-    log_z = torch.tensor(theirs["log_partition"], dtype=torch.float64)
-    torch.testing.assert_close(ours.log_partition(), log_z, **close)
-    assert theirs["num_weights"] == sum(w.weights().numel() for w in circuit.all_layers())
-    print("libcirkit's circuit is ours: equal c², Z and number of weights")
+    ours.step(compiled)  # compiles, which takes long
+    losses = {"plain": ours.loss, "compiled": compiled}
+    times = cpu_seconds({k: partial(ours.step, loss) for k, loss in losses.items()}, budget)
+    return times["plain"] / times["compiled"]
 
 
 def measure_all(plan: Plan, peer: Peer | None) -> list[tuple[Point, dict[str, float]]]:
@@ -221,6 +165,10 @@ def measure_all(plan: Plan, peer: Peer | None) -> list[tuple[Point, dict[str, fl
     rows = []
     for point in plan.points:
         row = measure(point, plan.budget)
+        theirs = ask_peer(point, plan, peer) if peer else {}
+        if peer:
+            row = smaller(row, measure(point, plan.budget))
+            theirs = smaller(theirs, ask_peer(point, plan, peer))
         text = (
             f"{point.tree:8}{point.num_variables:>3}{point.num_units:>5}"
             f"{1e3 * row['forward']:>9.2f}{1e3 * row['Z']:>8.2f}{1e3 * row['step']:>8.2f}"
@@ -229,9 +177,6 @@ def measure_all(plan: Plan, peer: Peer | None) -> list[tuple[Point, dict[str, fl
             f"{1e3 * row['bare']:>8.2f}{row['step'] / row['bare']:>7.2f}"
         )
         if peer:
-            nested, units = point.graph().to_nested(), point.num_units
-            theirs = peer.ask("measure", nested, units, NUM_ROWS, plan.budget)
-            theirs |= peer.ask("memory", nested, units, NUM_ROWS)
             row |= {f"cirkit {name}": value for name, value in theirs.items()}
             text += (
                 f"{1e3 * theirs['step']:>9.1f}{theirs['step'] / row['step']:>7.1f}"
@@ -243,11 +188,21 @@ def measure_all(plan: Plan, peer: Peer | None) -> list[tuple[Point, dict[str, fl
     return rows
 
 
+def ask_peer(point: Point, plan: Plan, peer: Peer) -> dict[str, float]:
+    nested, units = point.graph().to_nested(), point.num_units
+    times = peer.ask("measure", nested, units, NUM_ROWS, plan.budget)
+    return times | peer.ask("memory", nested, units, NUM_ROWS)
+
+
+def smaller(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
+    return {name: min(one[name], other[name]) for name in one}
+
+
 def measure_marginals(plan: Plan, peer: Peer) -> list[float]:
     """How many times faster a marginal over half of the variables is than libcirkit's."""
     ratios = []
     for point in plan.marginals:
-        ours = cpu_seconds(Training(point).marginal, plan.budget)
+        ours = cpu_seconds({"ours": Training(point).marginal}, plan.budget)["ours"]
         nested = point.graph().to_nested()
         theirs = peer.ask("marginal", nested, point.num_units, NUM_ROWS)["marginal"]
         ratios.append(theirs / ours)

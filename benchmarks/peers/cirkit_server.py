@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import cirkit.symbolic.functional as operators
@@ -132,14 +133,19 @@ def compare(nested: object, num_units: int, numbers: Mapping[str, Any]) -> dict[
 
 
 def measure(nested: object, num_units: int, num_rows: int, budget: float) -> dict[str, float]:
-    peer = Peer(symbolic_circuit(nested, num_units), num_rows)
+    peer = remembered(json.dumps(nested), num_units, num_rows)
     functions: dict[str, Callable[[], object]] = {
         "forward": torch.no_grad()(peer.log_square),
         "Z": torch.no_grad()(peer.log_partition),
         "step": peer.step,
     }
-    times = {name: cpu_seconds(function, budget) for name, function in functions.items()}
-    return times | {"wall": wall_seconds(peer.step, budget)}
+    return cpu_seconds(functions, budget) | wall_seconds({"wall": peer.step}, 0.0)
+
+
+@lru_cache(maxsize=1)
+def remembered(nested: str, num_units: int, num_rows: int) -> Peer:
+    """The last circuit: it is measured more than once, and building it takes long."""
+    return Peer(symbolic_circuit(json.loads(nested), num_units), num_rows)
 
 
 def measure_memory(nested: object, num_units: int, num_rows: int) -> dict[str, float]:
@@ -151,7 +157,7 @@ def measure_memory(nested: object, num_units: int, num_rows: int) -> dict[str, f
 
 def measure_marginal(nested: object, num_units: int, num_rows: int) -> dict[str, float]:
     peer = Peer(symbolic_circuit(nested, num_units), num_rows)
-    return {"marginal": cpu_seconds(peer.marginal, budget=0.0)}
+    return cpu_seconds({"marginal": peer.marginal}, budget=0.0)
 
 
 ANSWERS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 
 import torch
@@ -14,17 +14,20 @@ from torch.profiler import ProfilerActivity, profile
 Function = Callable[[], object]
 
 
-def cpu_seconds(function: Function, budget: float) -> float:
-    """CPU time of one thread, which survives a busy machine: the best of a few calls."""
+def cpu_seconds(functions: Mapping[str, Function], budget: float) -> dict[str, float]:
+    """CPU times of one thread, which survive a busy machine: the best of a few rounds over all.
+
+    ``budget`` is in seconds for each function.
+    """
     torch.set_num_threads(1)
-    return _best(function, budget, time.process_time)
+    return _best(functions, budget, time.process_time)
 
 
-def wall_seconds(function: Function, budget: float) -> float:
-    """Wall-clock time on all cores: the best of a few calls."""
+def wall_seconds(functions: Mapping[str, Function], budget: float) -> dict[str, float]:
+    """Wall-clock times on all cores: the best of a few rounds over all functions."""
     torch.set_num_threads(os.cpu_count() or 1)
     try:
-        return _best(function, budget, time.perf_counter)
+        return _best(functions, budget, time.perf_counter)
     finally:
         torch.set_num_threads(1)
 
@@ -40,14 +43,16 @@ def peak_megabytes(function: Function) -> float:
     return max(accumulate((event.nbytes() for event in events), initial=0)) / 2**20
 
 
-def _best(function: Function, budget: float, clock: Callable[[], float]) -> float:
-    end = time.perf_counter() + budget
-    best = math.inf
-    calls = 0
-    function()  # the first call allocates what later ones reuse
-    while calls < 2 or time.perf_counter() < end:
-        start = clock()
-        function()
-        best = min(best, clock() - start)
-        calls += 1
+def _best(
+    functions: Mapping[str, Function], budget: float, clock: Callable[[], float]
+) -> dict[str, float]:
+    best = dict.fromkeys(functions, math.inf)
+    end = time.perf_counter() + budget * len(functions)
+    rounds = 0
+    while rounds < 2 or time.perf_counter() < end:
+        for name, function in functions.items():
+            start = clock()
+            function()
+            best[name] = min(best[name], clock() - start)
+        rounds += 1
     return best

@@ -32,23 +32,21 @@ class _Congruence(Function):
         """``∂/∂G = Wᴴ S W`` and ``∂/∂W = 2 S W G``, the slope S being made its own adjoint."""
         weight, gram = ctx.saved_tensors
         mixed = _from_right(0.5 * (slope + slope.mH), weight)  # (f, n, o, j)
-        if gram.shape[1] == 1:
-            to_weight = mixed[:, 0] @ gram[:, 0]
-        else:
-            turned = mixed.movedim(1, 2).reshape(*weight.shape[:2], -1)  # (f, o, n·j)
-            to_weight = turned @ gram.reshape(len(gram), -1, gram.shape[-1])
+        regions, rows, outputs, width = mixed.shape
+        beside = mixed.movedim(1, 2).reshape(regions, outputs, rows * width)
+        to_weight = torch.bmm(beside, gram.reshape(regions, rows * width, width))
         return 2 * to_weight, _from_left(weight.mH, mixed)
 
 
 def _from_right(grams: Tensor, matrix: Tensor) -> Tensor:
     """``G M`` of grams (f, n, i, j) and matrices (f, j, p)."""
-    regions, rows, width, _ = grams.shape
-    # Reshaped, not flattened: only that can be differentiated in several directions at once.
-    return (grams.reshape(regions, rows * width, -1) @ matrix).reshape(regions, rows, width, -1)
+    regions, rows, i, j = grams.shape
+    product = torch.bmm(grams.reshape(regions, rows * i, j), matrix)
+    return product.reshape(regions, rows, i, matrix.shape[2])
 
 
 def _from_left(matrix: Tensor, grams: Tensor) -> Tensor:
     """``M G`` of matrices (f, o, i) and grams (f, n, i, p): one product for all rows, turned."""
     if grams.shape[1] == 1:
-        return matrix[:, None] @ grams
+        return torch.bmm(matrix, grams[:, 0])[:, None]
     return _from_right(grams.mT, matrix.mT).mT

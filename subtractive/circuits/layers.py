@@ -32,7 +32,7 @@ from subtractive.numerics.unscaled import Index, Unscaled, pick
 def mix(weight: Tensor, values: Tensor) -> Tensor:
     """``y = W x``: weights (f, o, i), values (f, n, i), result (f, n, o)."""
     dtype = torch.promote_types(weight.dtype, values.dtype)
-    return values.to(dtype) @ weight.to(dtype).mT
+    return torch.bmm(values.to(dtype), weight.to(dtype).mT)
 
 
 def mix_gram(weight: Tensor, gram: Tensor, other: Tensor) -> Tensor:
@@ -241,7 +241,7 @@ class KroneckerLayer(Layer):
 def _summed(product: Scaled, weight: Tensor) -> Scaled:
     unit = _unit(weight)
     if product.is_gram:
-        return rescale(joined(congruence(weight, product.mantissa), [product]), unit.square())
+        return rescale(joined(congruence(weight, product.mantissa), [product]), unit * unit)
     return rescale(joined(mix(weight, product.mantissa), [product]), unit)
 
 
@@ -258,5 +258,5 @@ def _summed_kronecker(
     return rescale(joined(mantissa, factors), _unit(left) * _unit(right))
 
 
-def _unit(weight: Tensor) -> Tensor:
-    return weight.detach().abs().amax((1, 2)).double()[:, None]  # (f, 1)
+def _unit(weight: Tensor) -> float:
+    return float(weight.detach().abs().amax())

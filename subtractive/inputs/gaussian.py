@@ -20,6 +20,7 @@ from subtractive.inputs.gaussian_logs import (
     HALF_LOG_TWO_PI,
     have_common_range,
     log_densities,
+    log_density,
     log_overlaps,
 )
 from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
@@ -31,16 +32,6 @@ from subtractive.numerics.unscaled import Unscaled
 # there the series about its middle has all digits, and differences of Φ lose them.
 NARROW = 0.2
 NUM_TERMS = 12
-
-
-def log_kernel(x: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
-    """``-(x - μ)² / 2σ²``, the Gaussian without its normalisation; arguments broadcast."""
-    return -0.5 * ((x - mean) * (-log_scale).exp()).square()
-
-
-def log_density(x: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
-    """``log N(x; μ, σ)``; arguments broadcast."""
-    return log_kernel(x, mean, log_scale) - log_scale - HALF_LOG_TWO_PI
 
 
 def check_finite(column: Tensor, variable: int) -> None:

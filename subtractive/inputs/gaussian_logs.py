@@ -2,13 +2,14 @@
 
 These are the largest element-wise computations of a training step: left to autograd, every factor
 of a formula would be kept as a tensor of its own and cost several more on the way back. Slopes
-are written in plain operations on the arguments, so that they can be differentiated again.
+are written in plain operations on the arguments, so that they can be differentiated again, and
+are computed for a few regions at a time: their intermediate results stay in a processor's cache.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,8 +18,21 @@ from torch.autograd import Function
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
+# How many entries are computed at a time.
+CHUNK = 2**17
+
 # Variances of units whose log-scales differ by more are not all numbers of one exponent range.
 WIDEST_RANGE = 600.0
+
+
+def log_kernel(x: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
+    """``-(x - μ)² / 2σ²``, the Gaussian without its normalisation; arguments broadcast."""
+    return -0.5 * ((x - mean) * (-log_scale).exp()).square()
+
+
+def log_density(x: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
+    """``log N(x; μ, σ)``; arguments broadcast."""
+    return log_kernel(x, mean, log_scale) - log_scale - HALF_LOG_TWO_PI
 
 
 def log_densities(x: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
@@ -54,15 +68,24 @@ class _LogDensities(Function):
         return torch.addcmul((-log_scale - HALF_LOG_TWO_PI)[:, None], z, z, value=-0.5)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:  # noqa: ANN401
-        """``∂/∂μ = z/σ``, ``∂/∂log σ = z² - 1``, ``∂/∂x = -z/σ``."""
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, mean, log_scale = ctx.saved_tensors
-        precision = (-log_scale).exp()
-        z = (x - mean[:, None]) * precision[:, None]
-        weighted = slope * z
-        to_x = -(weighted @ precision[:, :, None]) if ctx.needs_input_grad[0] else None
-        to_scale = (weighted * z).sum(1) - slope.sum(1)
-        return to_x, weighted.sum(1) * precision, to_scale
+        to_x = _slope_in_x(slope, x, mean, log_scale) if ctx.needs_input_grad[0] else None
+        return to_x, *_in_chunks(_density_slopes, [slope, x, mean, log_scale])
+
+
+def _density_slopes(slope: Tensor, x: Tensor, mean: Tensor, log_scale: Tensor) -> list[Tensor]:
+    """``∂/∂μ = z/σ``, ``∂/∂log σ = z² - 1``."""
+    precision = (-log_scale).exp()
+    z = (x - mean[:, None]) * precision[:, None]
+    pull = slope * z
+    return [pull.sum(1) * precision, (pull * z).sum(1) - slope.sum(1)]
+
+
+def _slope_in_x(slope: Tensor, x: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
+    """``∂/∂x = -z/σ``."""
+    precision = (-log_scale).exp()[:, None]
+    return (slope * (mean[:, None] - x) * precision * precision).sum(-1, keepdim=True)
 
 
 class _LogOverlaps(Function):
@@ -83,17 +106,33 @@ class _LogOverlaps(Function):
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, ...]:  # noqa: ANN401
-        """``∂/∂μ_i = -δ/t``, ``∂/∂log σ_i = (δ²/t - 1) σ_i²/t``, and the same of j."""
-        units = ctx.saved_tensors
-        middle = _middle(units[1], units[3])
-        distance, variance_i, variance_j = _pairs(units, middle)
-        total = variance_i + variance_j
-        share = slope / total
-        pull = share * distance
-        growth = pull * distance / total - share
-        pull_i, pull_j = pull.sum(2) * -(-middle).exp(), pull.sum(1) * (-middle).exp()
-        growth_i = growth.sum(2) * variance_i[:, :, 0]
-        return pull_i, growth_i, pull_j, growth.sum(1) * variance_j[:, 0]
+        return tuple(_in_chunks(_overlap_slopes, [slope, *ctx.saved_tensors]))
+
+
+def _overlap_slopes(slope: Tensor, *units: Tensor) -> list[Tensor]:
+    """``∂/∂μ_i = -δ/t``, ``∂/∂log σ_i = (δ²/t - 1) σ_i²/t``, and the same of j."""
+    middle = _middle(units[1], units[3])
+    distance, variance_i, variance_j = _pairs(units, middle)
+    inverse = 1 / (variance_i + variance_j)
+    share = slope * inverse
+    pull = share * distance
+    growth = pull * distance * inverse - share
+    unit = (-middle).exp()
+    return [
+        pull.sum(2) * -unit,
+        growth.sum(2) * variance_i[:, :, 0],
+        pull.sum(1) * unit,
+        growth.sum(1) * variance_j[:, 0],
+    ]
+
+
+def _in_chunks(formula: Callable[..., list[Tensor]], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """A formula of tensors (f, ...), the first being the largest, a few regions at a time."""
+    size = max(1, CHUNK * len(tensors[0]) // max(1, tensors[0].numel()))
+    if size >= len(tensors[0]):
+        return formula(*tensors)
+    chunks = zip(*(tensor.split(size) for tensor in tensors), strict=True)
+    return [torch.cat(parts) for parts in zip(*(formula(*c) for c in chunks), strict=True)]
 
 
 def _middle(log_scale: Tensor, other: Tensor) -> Tensor:

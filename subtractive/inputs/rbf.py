@@ -12,13 +12,8 @@ from torch import Tensor
 
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window
 from subtractive.inputs.drawing import uniforms
-from subtractive.inputs.gaussian import (
-    check_finite,
-    log_kernel,
-    pair_product,
-    window_integral,
-)
-from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
+from subtractive.inputs.gaussian import check_finite, pair_product, window_integral
+from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI, log_kernel
 from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
 from subtractive.inputs.statistics import Sample
 from subtractive.numerics.unscaled import Unscaled

@@ -130,7 +130,7 @@ def _make_optimizer(
     if optimizer is None:
         if not 0 < learning_rate < math.inf:
             raise ValueError(f"learning_rate must be a positive number, got {learning_rate}.")
-        return torch.optim.Adam(density.parameters(), lr=learning_rate)
+        return torch.optim.Adam(density.parameters(), lr=learning_rate, fused=True)
     made = optimizer if isinstance(optimizer, Optimizer) else optimizer(density.parameters())
     if not isinstance(made, Optimizer):
         raise ValueError(

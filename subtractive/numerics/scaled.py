@@ -81,8 +81,9 @@ def settle(message: Unscaled | Scaled) -> Scaled:
 def rescale(message: Scaled, unit: Tensor | float = 1.0) -> Scaled:
     """Bring the largest mantissa of each region and row back to one.
 
-    ``unit`` (f, 1) is the size of the result when nothing underflows. A result so much smaller
-    that the entries behind it may have lost digits is marked by a scale of NaN.
+    ``unit`` (f, 1), or one for all regions, is the size of the result when nothing underflows. A
+    result so much smaller that the entries behind it may have lost digits is marked by a scale of
+    NaN.
     """
     mantissa, log_scale, lost = message
     real = torch.finfo(mantissa.dtype)
@@ -91,17 +92,18 @@ def rescale(message: Scaled, unit: Tensor | float = 1.0) -> Scaled:
     peak, least = size.amax(units), size.amin(units)  # (f, n)
     # Small weights underflow by themselves: what they take is not proportional to them.
     lost = (lost + real.tiny) * (unit + 1.0)
+    floor = lost / real.eps
     # Almost always every unit of every row is large enough to have all its digits.
-    if bool(((least >= lost / real.eps) & (peak < math.inf)).all()):
+    if bool((least >= floor).all()) and bool((peak < math.inf).all()):
         return Scaled(mantissa / spread(peak, mantissa), log_scale + peak.double().log())
-    is_exact = (peak >= lost / real.eps) & (peak < math.inf)
+    is_exact = (peak >= floor) & (peak < math.inf)
     trusted = is_exact | (log_scale == -math.inf)
     scaled = _divided(mantissa, peak)
     return Scaled(
         scaled.mantissa,
         torch.where(trusted, log_scale + scaled.log_scale, math.nan),
         # Where all units have all their digits, nothing was lost so far.
-        torch.where(least >= lost / real.eps, 0.0, lost / peak),
+        torch.where(least >= floor, 0.0, lost / peak.double()),
     )
 
 
@@ -118,13 +120,10 @@ def multiply(messages: Sequence[Unscaled | Scaled]) -> Scaled:
     grams = [message for message in messages if message.is_gram]
     vectors = [message for message in messages if not message.is_gram]
     if grams and vectors:
-        # One outer product for all vectors: one for each would fill the memory.
-        exponent, factors = _split(vectors)
-        if exponent is not None:
-            grams.append(Unscaled(None, exponent).outer())
-        if factors:
-            grams.append(rescale(_product(factors)).outer())
-        return multiply(grams)
+        # One outer product for all vectors, of numbers and not of exponents: an exponential of
+        # every entry of every row's gram would cost more than the products.
+        vector = rescale(multiply(vectors)) if len(vectors) > 1 else settle(vectors[0])
+        return _product([multiply(grams), vector.outer()])
     exponent, factors = _split(messages)
     if exponent is not None:
         factors.append(settle(Unscaled(None, exponent)))

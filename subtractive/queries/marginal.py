@@ -71,6 +71,8 @@ def plain_leaf(layer: InputLayer, entry: Entry, evidence: Evidence) -> Unscaled:
 def labels(circuit: Circuit, evidence: Evidence) -> dict[int, Hashable]:
     """What is known of each input region in all rows."""
     every, some = evidence.observed.all(0).tolist(), evidence.observed.any(0).tolist()
+    if all(every):
+        return dict.fromkeys(circuit.graph.input_regions, OBSERVED)
     result: dict[int, Hashable] = {}
     for region in circuit.graph.input_regions:
         scope = sorted(circuit.graph.regions[region].scope)
