@@ -270,6 +270,9 @@ class Gaussian(UnivariateFamily):
         # A Gaussian to the power p is one of scale σ / √p.
         return {"mean": mean, "log_scale": (math.sqrt(power) * width).log()}
 
+    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+        return {"mean": p["log_scale"].exp()}
+
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return {}
 

@@ -103,6 +103,15 @@ class MultivariateGaussian(InputFamily):
             "lower": factor.tril(-1),
         }
 
+    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+        factor = cholesky_factor(p)
+        identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+        precision = whiten(factor, identity.expand_as(factor)).square().sum(-2)  # (f, i, s)
+        return {
+            "mean": precision.rsqrt(),  # the scale of a variable given all others
+            "lower": factor.diagonal(dim1=-2, dim2=-1)[..., None].expand_as(factor),
+        }
+
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return {}
 
