@@ -1,8 +1,8 @@
 """How well squared circuits fit real data: next to additive ones of their size, and to GMMs.
 
-    python benchmarks/quality.py                         # all sets, five seeds: half an hour
-    python benchmarks/quality.py --quick                 # one seed, fewer epochs: minutes
-    python benchmarks/quality.py --sets power --seeds 9
+    python -m benchmarks.quality                          # all sets, five seeds: half an hour
+    python -m benchmarks.quality --quick                  # one seed, fewer epochs: minutes
+    python -m benchmarks.quality --sets power --seeds 9
 
 Mean test log-likelihoods in nats; columns are standardised by the training rows. NPC² and MPC have
 the same region graph, the same numbers of units and outputs and the same start from data, and are
@@ -17,7 +17,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -92,12 +92,12 @@ PLANS = {
     "cosine": Plan(deep, num_units=16, num_epochs=30),
     "funnel": Plan(deep, num_units=16, num_epochs=30),
     "banana": Plan(deep, num_units=16, num_epochs=30),
-    "power": Plan(deep, num_units=32, num_epochs=20),
-    "miniboone": Plan(from_em, num_units=4, num_epochs=40, rates=(0.003, 0.01, 0.03)),
-    "protein": Plan(from_em, num_units=16, num_epochs=10, rates=(0.003, 0.01)),
+    "power": Plan(deep, num_units=32, num_epochs=25, batch_size=512),
+    "miniboone": Plan(from_em, num_units=4, num_epochs=40, rates=(0.01, 0.03)),
+    "protein": Plan(from_em, num_units=16, num_epochs=10, batch_size=512, rates=(0.01, 0.03)),
 }
 OTHERS = {
-    "kin40k": Plan(deep, num_units=32, num_epochs=20),
+    "kin40k": Plan(deep, num_units=32, num_epochs=25, batch_size=512),
     "pumadyn32nm": Plan(deep, num_units=32, num_epochs=40),
 }
 
@@ -143,7 +143,7 @@ def train(kind: str, rows: Rows, plan: Plan, rate: float, seed: int) -> Result:
         density,
         rows.train,
         rows.valid,
-        learning_rate=rate,
+        optimizer=sub.relative_adam(density, learning_rate=rate),
         batch_size=plan.batch_size,
         max_epochs=plan.num_epochs,
         patience=plan.num_epochs,
@@ -215,9 +215,7 @@ def main() -> None:
     for name in options.sets:
         plan = (PLANS | OTHERS)[name]
         if options.quick:
-            plan = Plan(
-                plan.build, plan.num_units, max(2, plan.num_epochs // 5), rates=plan.rates[-1:]
-            )
+            plan = replace(plan, num_epochs=plan.num_epochs // 5, rates=plan.rates[-1:])
         num_seeds = 1 if options.quick else options.seeds
         print(line(name, plan, load(name, options.data), num_seeds), flush=True)
 
