@@ -22,6 +22,7 @@ from subtractive.inputs.normal_products import (
 from subtractive.inputs.normals import (
     Normals,
     cholesky_factor,
+    conditional_scales,
     log_normal,
     log_overlaps,
     observe,
@@ -105,12 +106,8 @@ class MultivariateGaussian(InputFamily):
 
     def step_units(self, p: Tensors) -> dict[str, Tensor]:
         factor = cholesky_factor(p)
-        identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
-        precision = whiten(factor, identity.expand_as(factor)).square().sum(-2)  # (f, i, s)
-        return {
-            "mean": precision.rsqrt(),  # the scale of a variable given all others
-            "lower": factor.diagonal(dim1=-2, dim2=-1)[..., None].expand_as(factor),
-        }
+        below = factor.diagonal(dim1=-2, dim2=-1)[..., None].expand_as(factor)
+        return {"mean": conditional_scales(factor), "lower": below}
 
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return {}
