@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from subtractive.learning.history import History as History
     from subtractive.learning.initialise import initialise as initialise
     from subtractive.learning.loop import fit as fit
+    from subtractive.learning.relative_adam import relative_adam as relative_adam
     from subtractive.learning.run import TrainingWarning as TrainingWarning
     from subtractive.queries.divergence import cauchy_schwarz as cauchy_schwarz
     from subtractive.queries.divergence import fidelity as fidelity
@@ -106,6 +107,7 @@ _PLACES = {
     "History": "learning.history",
     "initialise": "learning.initialise",
     "fit": "learning.loop",
+    "relative_adam": "learning.relative_adam",
     "TrainingWarning": "learning.run",
     "cauchy_schwarz": "queries.divergence",
     "fidelity": "queries.divergence",

@@ -144,6 +144,13 @@ class InputFamily(ABC):
         """
 
     @abstractmethod
+    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+        """How far a step of one goes for learned tensors, each (f, i, ...); one if not named.
+
+        A mean has moved far when it has moved by the width of its function, not by one.
+        """
+
+    @abstractmethod
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         """What is fixed, for one region: knots, centres, totals."""
 

@@ -141,6 +141,9 @@ class Binomial(UnivariateFamily):
         # Off the ends, where a logit is infinite.
         return {"logit": ((chosen + 0.5) / (self.total + 1)).logit() + 0.1 * noise}
 
+    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+        return {}
+
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return {}
 

@@ -78,6 +78,9 @@ class Categorical(UnivariateFamily):
         noise = self.parameters(1, num_units, generator)["logits"]
         return {"logits": frequency.log() / power + noise}
 
+    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+        return {}
+
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return {}
 

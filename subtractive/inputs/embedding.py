@@ -129,6 +129,9 @@ class Embedding(UnivariateFamily):
         height = (self.num_states * frequency) ** (1 / power)
         return {"table": height * self.parameters(1, num_units, generator)["table"]}
 
+    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+        return {}
+
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return {}
 

@@ -55,6 +55,11 @@ class InputLayer(nn.Module):
         assert isinstance(tensor, Tensor)
         return tensor
 
+    @torch.no_grad()
+    def step_units(self) -> dict[str, Tensor]:
+        """How far a step of one goes for some of the parameters, by name."""
+        return self.family.step_units(self.tensors(slice(None)))
+
     def gather(self, x: Tensor, folds: Index) -> Tensor:
         """The columns of x (n, d) that the regions see, (f, n, s)."""
         columns = x[:, self.variables[folds]].movedim(0, 1)

@@ -22,6 +22,7 @@ from subtractive.inputs.normal_products import (
 from subtractive.inputs.normals import (
     Normals,
     cholesky_factor,
+    conditional_scales,
     log_normal,
     log_overlaps,
     observe,
@@ -102,6 +103,11 @@ class MultivariateGaussian(InputFamily):
             "log_diagonal": factor.diagonal(dim1=-2, dim2=-1).log(),
             "lower": factor.tril(-1),
         }
+
+    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+        factor = cholesky_factor(p)
+        below = factor.diagonal(dim1=-2, dim2=-1)[..., None].expand_as(factor)
+        return {"mean": conditional_scales(factor), "lower": below}
 
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return {}

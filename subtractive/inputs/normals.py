@@ -38,6 +38,13 @@ def log_normal(factor: Tensor, white: Tensor) -> Tensor:
     return -0.5 * white.square().sum(-2) - log_volume[..., None]
 
 
+def conditional_scales(factor: Tensor) -> Tensor:
+    """The standard deviations of each variable given all others, (..., s), of factors L."""
+    identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    precision = whiten(factor, identity.expand_as(factor)).square().sum(-2)
+    return precision.rsqrt()
+
+
 class Pairs(NamedTuple):
     """Pairs of units, and for each entry of a gram (i, j) the position of its pair."""
 

@@ -65,6 +65,9 @@ class Products(InputFamily):
     ) -> dict[str, Tensor]:
         return self.family.parameters_from(sample, self._num_factors, 2 * power, generator)
 
+    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+        return self.family.step_units(p)
+
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return self.family.constants(size, self._num_factors)
 

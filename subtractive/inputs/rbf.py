@@ -78,6 +78,9 @@ class RBF(UnivariateFamily):
     ) -> dict[str, Tensor]:
         return {}
 
+    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+        return {}
+
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         if num_units != len(self.centres):
             raise ValueError(

@@ -122,6 +122,9 @@ class Spline(UnivariateFamily):
             else {"coefficient": coefficient}
         )
 
+    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+        return {}
+
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         lower, upper = self.domain
         uniform = np.linspace(lower, upper, self.num_bases - self.order + 1)[1:-1]

@@ -16,8 +16,8 @@ from subtractive.inputs.statistics import Sample, cluster, cluster_covariances, 
 from subtractive.learning.initialise import row_weights
 from subtractive.queries.evidence import as_table
 
-# Numbers of a chunk of rows (rows x components x variables) that are held at a time.
-ENTRIES = 2**21
+# Numbers of a chunk of rows (rows x components x variables): they should fit into a cache.
+ENTRIES = 2**18
 # A component with a smaller share of the rows stays where it is: its moments are rounding errors.
 LEAST_MASS = 1e-12
 

@@ -1,0 +1,224 @@
+"""How well squared circuits fit real data: next to additive ones of their size, and to GMMs.
+
+    python -m benchmarks.quality                          # all sets, five seeds: half an hour
+    python -m benchmarks.quality --quick                  # one seed, fewer epochs: minutes
+    python -m benchmarks.quality --sets power --seeds 9
+
+Mean test log-likelihoods in nats; columns are standardised by the training rows. NPC² and MPC have
+the same region graph, the same numbers of units and outputs and the same start from data, and are
+trained alike; validation chooses the epoch, and after EM for each of the two its learning rate, by
+the first seed. GMMs are scikit-learn's, with 4, 16 or 64 components by validation. Times are
+seconds of one thread: for circuits those of one seed, for GMMs those of all three sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+from torch import Tensor
+from torch.optim.lr_scheduler import CosineAnnealingLR
+
+import subtractive as sub
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+SIZES = (4, 16, 64)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Standardised rows, and which of them serve for what."""
+
+    train: Tensor
+    valid: Tensor
+    test: Tensor
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is trained on a set, and how long."""
+
+    build: Callable[[str, Rows, Plan, int], sub.Density]
+    num_units: int
+    num_epochs: int
+    num_outputs: int = 4
+    batch_size: int = 256
+    rates: tuple[float, ...] = (0.03,)
+
+
+@dataclass(frozen=True)
+class Result:
+    valid: float
+    test: float
+    seconds: float
+    note: str = ""
+
+
+def deep(kind: str, rows: Rows, plan: Plan, seed: int) -> sub.Density:
+    """A circuit over a random binary tree, started from the columns."""
+    circuit = sub.Circuit(
+        sub.random_binary_tree(rows.train.shape[1], seed=seed),
+        sub.Gaussian(),
+        num_units=plan.num_units,
+        num_outputs=plan.num_outputs,
+        weights=sub.real_weights if kind == "NPC²" else sub.positive_weights,
+        seed=seed,
+    )
+    density = sub.SquaredCircuit(circuit) if kind == "NPC²" else sub.MonotonicCircuit(circuit)
+    sub.initialise(density, rows.train, seed=seed)
+    return density
+
+
+def from_em(kind: str, rows: Rows, plan: Plan, seed: int) -> sub.Density:
+    """A flat circuit of full covariances, started from EM."""
+    components = sub.fit_gaussian_mixture(rows.train, plan.num_units, num_restarts=3, seed=seed)
+    if kind == "NPC²":
+        return sub.squared_gaussian_mixture(*components)
+    return sub.monotonic_gaussian_mixture(*components)
+
+
+PLANS = {
+    "rings": Plan(deep, num_units=16, num_epochs=30),
+    "cosine": Plan(deep, num_units=16, num_epochs=30),
+    "funnel": Plan(deep, num_units=16, num_epochs=30),
+    "banana": Plan(deep, num_units=16, num_epochs=30),
+    "power": Plan(deep, num_units=32, num_epochs=25, batch_size=512),
+    "miniboone": Plan(from_em, num_units=4, num_epochs=40, rates=(0.01, 0.03)),
+    "protein": Plan(from_em, num_units=16, num_epochs=10, batch_size=512, rates=(0.01, 0.03)),
+}
+OTHERS = {
+    "kin40k": Plan(deep, num_units=32, num_epochs=25, batch_size=512),
+    "pumadyn32nm": Plan(deep, num_units=32, num_epochs=40),
+}
+
+
+def load(name: str, folder: Path) -> Rows:
+    synthetic = folder / "synthetic2d" / f"{name}_continuous.npz"
+    if synthetic.exists():
+        with np.load(synthetic) as file:
+            return standardised(file["train"], file["valid"], file["test"])
+    if name == "power":
+        with np.load(folder / "power" / "power_subset.npz") as file:
+            return standardised(file["train"], file["valid"], file["test"])
+    if name == "miniboone":  # of the official training set there is only the validation part
+        with np.load(folder / "miniboone" / "miniboone_partial.npz") as file:
+            return standardised(*last_tenth(file["valid"]), file["test"])
+    with np.load(folder / "tabular" / f"{name}.npz") as file:
+        is_test = file["test_mask_0"].astype(bool)
+        return standardised(*last_tenth(file["x"][~is_test]), file["x"][is_test])
+
+
+def last_tenth(x: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """Shuffled rows, and a tenth of them for validation."""
+    shuffled = x[np.random.default_rng(0).permutation(len(x))]
+    return shuffled[: -(len(x) // 10)], shuffled[-(len(x) // 10) :]
+
+
+def standardised(*parts: NDArray[np.floating]) -> Rows:
+    train = parts[0].astype(np.float64)
+    mean, scale = train.mean(0), train.std(0)
+    scale[scale == 0] = 1
+    return Rows(*(torch.from_numpy((part - mean) / scale).float() for part in parts))
+
+
+def score(density: sub.Density, rows: Tensor) -> float:
+    with torch.no_grad():
+        return float(density.log_prob(rows).mean())
+
+
+def train(kind: str, rows: Rows, plan: Plan, rate: float, seed: int) -> Result:
+    begin = time.perf_counter()
+    density = plan.build(kind, rows, plan, seed)
+    sub.fit(
+        density,
+        rows.train,
+        rows.valid,
+        optimizer=sub.relative_adam(density, learning_rate=rate),
+        batch_size=plan.batch_size,
+        max_epochs=plan.num_epochs,
+        patience=plan.num_epochs,
+        scheduler=lambda optimizer: CosineAnnealingLR(optimizer, plan.num_epochs, rate / 100),
+        seed=seed,
+        progress=False,
+    )
+    seconds = time.perf_counter() - begin
+    return Result(score(density, rows.valid), score(density, rows.test), seconds)
+
+
+def several_seeds(kind: str, rows: Rows, plan: Plan, num_seeds: int) -> list[Result]:
+    """One result per seed, all at the rate that is best on validation for the first seed."""
+    first = {rate: train(kind, rows, plan, rate, 0) for rate in plan.rates}
+    rate = max(first, key=lambda rate: first[rate].valid)
+    others = [train(kind, rows, plan, rate, seed) for seed in range(1, num_seeds)]
+    results = [first[rate], *others]
+    return [Result(r.valid, r.test, r.seconds, f"rate {rate:g}") for r in results]
+
+
+def gmm(rows: Rows, covariance: str, num_seeds: int) -> list[Result]:
+    """The best size by validation, for each of several seeds."""
+    parts = [part.double().numpy() for part in (rows.train, rows.valid, rows.test)]
+    results = []
+    for seed in range(num_seeds):
+        begin = time.perf_counter()
+        fitted = [
+            GaussianMixture(size, covariance_type=covariance, random_state=seed).fit(parts[0])
+            for size in SIZES
+        ]
+        best = max(fitted, key=lambda mixture: mixture.score(parts[1]))
+        seconds = time.perf_counter() - begin
+        scores = [best.score(part) for part in parts[1:]]
+        results.append(Result(*scores, seconds, f"{best.n_components} comp."))
+    return results
+
+
+def cell(results: list[Result]) -> str:
+    tests = [result.test for result in results]
+    spread = f" ({min(tests):.3f} .. {max(tests):.3f})" if len(tests) > 1 else ""
+    seconds = median(result.seconds for result in results)
+    note = f", {results[0].note}" if results[0].note else ""
+    return f"{median(tests):.3f}{spread}, {seconds:.1f} s{note}"
+
+
+def line(name: str, plan: Plan, rows: Rows, num_seeds: int) -> str:
+    squared = several_seeds("NPC²", rows, plan, num_seeds)
+    additive = several_seeds("MPC", rows, plan, num_seeds)
+    full, diagonal = gmm(rows, "full", 1), gmm(rows, "diag", 1)
+    gain = median(r.test for r in squared) - median(r.test for r in additive)
+    shape = f"{plan.build.__name__.replace('_', ' ')}, K = {plan.num_units}"
+    if plan.build is deep:
+        shape += f", S = {plan.num_outputs}"
+    cells = [name, shape, *map(cell, (squared, additive)), f"{gain:+.3f}"]
+    return f"| {' | '.join([*cells, *map(cell, (full, diagonal))])} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=DATA, help="the folder of the data sets")
+    parser.add_argument("--sets", nargs="*", default=list(PLANS), choices=[*PLANS, *OTHERS])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="one seed and a fifth of the epochs")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    print("| set | circuit | NPC² | MPC | gain | GMM full | GMM diagonal |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    for name in options.sets:
+        plan = (PLANS | OTHERS)[name]
+        if options.quick:
+            plan = replace(plan, num_epochs=plan.num_epochs // 5, rates=plan.rates[-1:])
+        num_seeds = 1 if options.quick else options.seeds
+        print(line(name, plan, load(name, options.data), num_seeds), flush=True)
+
+
+if __name__ == "__main__":
+    main()
