@@ -17,7 +17,6 @@ from torch import Tensor
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window
 from subtractive.inputs.drawing import uniforms
 from subtractive.inputs.gaussian_logs import (
-    HALF_LOG_TWO_PI,
     have_common_range,
     log_densities,
     log_density,
