@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags, assert_all_finite, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
@@ -142,6 +142,7 @@ def _check_labels(labels: object, num_rows: int) -> npt.NDArray[Any]:
             "requires y to be passed, but the target y is None: one class for each row."
         )
     checked = column_or_1d(labels, warn=True)
+    assert_all_finite(checked, input_name="y")
     check_classification_targets(checked)
     if len(checked) != num_rows:
         raise ValueError(f"y needs one class per row: expected {num_rows}, got {len(checked)}.")

@@ -13,7 +13,7 @@ from subtractive.tables.columns import Column, HalfLine, Interval, Line, States,
 from subtractive.tables.kinds import Categories, Continuous, Counts, Kind
 from subtractive.tables.reading import Content, Floats, RawColumn, Values
 
-FEW_VALUES = 16  # numbers that take at most so many values,
+FEW_VALUES = 10  # numbers that take at most so many values,
 ROWS_PER_VALUE = 4  # and each of them so often on average, are categories
 LARGEST_COUNT = 255  # whole numbers from zero to this are counts
 MOST_CATEGORIES = 256  # a column of more texts is taken for an identifier

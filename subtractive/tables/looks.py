@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
-import narwhals as nw
+import narwhals.stable.v2 as nw
 import numpy as np
 import numpy.typing as npt
 

@@ -8,7 +8,7 @@ from enum import Enum
 from numbers import Number
 from typing import Any, NamedTuple, TypeAlias
 
-import narwhals as nw
+import narwhals.stable.v2 as nw
 import numpy as np
 import numpy.typing as npt
 

@@ -64,9 +64,9 @@ class Schema:
         ``columns`` maps names (numbers, for an array) to ``"continuous"``, ``"categorical"``,
         ``"count"``, or :class:`Continuous`, :class:`Categories`, :class:`Counts`. Otherwise:
         booleans, text and categories are categorical; in a data frame, so are numbers with at
-        most 16 values that occur four times on average, and whole numbers from 0 to 255 are
+        most 10 values that occur four times on average, and whole numbers from 0 to 255 are
         counts. All other numbers are continuous, and whole numbers among them are rounded when
-        they come back.
+        they come back. (A data frame of numbered columns of one type is taken as an array.)
 
         >>> import numpy as np
         >>> schema = Schema.infer(np.array([[0.0, 5.0], [1.0, 5.5], [2.0, 7.0]]))
@@ -166,7 +166,7 @@ def infer_schema(table: Table, weights: Floats, columns: object, unknown: str) -
     if table.num_rows == 0:
         raise ValueError("a schema needs at least one row of positive weight, got none.")
     kinds = _kinds(columns, table.names)
-    rules = Rules(weights, not isinstance(table.look, ArrayLook), unknown)
+    rules = Rules(weights, not _is_array(table), unknown)
     found = [infer_column(raw, kinds.get(raw.name), rules) for raw in table.columns]
     constants = {c.name: c.value for c in found if isinstance(c, Constant)}
     if len(constants) == len(found):
@@ -184,6 +184,15 @@ def infer_schema(table: Table, weights: Floats, columns: object, unknown: str) -
             place[column.name] = place.get(copies.get(column.name), len(variables) - 1)
     _warn(constants, copies)
     return Schema(table.names, table.look, tuple(variables), place, constants)
+
+
+def _is_array(table: Table) -> bool:
+    """Whether columns have neither names nor types of their own: all are numbers alike."""
+    if isinstance(table.look, ArrayLook):
+        return True
+    is_named = any(isinstance(name, str) for name in table.names)
+    contents = {raw.content for raw in table.columns}
+    return not is_named and contents in ({Content.REAL}, {Content.WHOLE})
 
 
 def _kinds(columns: object, names: Sequence[Hashable]) -> dict[Hashable, Kind]:

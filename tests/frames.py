@@ -1,0 +1,43 @@
+"""Tables that tests share."""
+
+import numpy as np
+import pandas as pd
+
+import subtractive as sub
+
+
+def mixed_frame(num_rows: int = 300, seed: int = 0) -> pd.DataFrame:
+    """One column of every kind, some of them with gaps."""
+    random = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": random.normal(40, 10, num_rows),
+            "rooms": random.integers(1, 7, num_rows),
+            "visits": random.poisson(8, num_rows),
+            "city": random.choice(["Oslo", "Bergen", "Rome"], num_rows),
+            "owner": random.random(num_rows) < 0.4,
+            "share": random.beta(2, 3, num_rows),
+            "income": np.exp(random.normal(10, 1, num_rows)),
+            "grade": pd.Categorical(
+                random.choice(["low", "high"], num_rows), ["low", "middle", "high"], ordered=True
+            ),
+            "year": random.integers(1900, 2020, num_rows).astype("int32"),
+            "depth": random.normal(size=num_rows).astype("float32"),
+            "change": pd.array(random.integers(-500, 500, num_rows), dtype="Int64"),
+            "agreed": pd.array(random.random(num_rows) < 0.5, dtype="boolean"),
+            "label": pd.Series(random.choice(["a", "b"], num_rows), dtype=object),
+        }
+    )
+    frame.loc[::7, ["age", "city"]] = None
+    frame.loc[::5, ["change", "agreed"]] = pd.NA
+    return frame
+
+
+BOUNDS = {"share": sub.Continuous((0, 1)), "income": sub.Continuous((0, None))}
+
+
+def quick(**settings: object) -> sub.SubtractiveMixture:
+    """A small model that trains in no time."""
+    return sub.SubtractiveMixture(
+        **{"n_components": 3, "max_epochs": 1, "random_state": 0, **settings}
+    )
