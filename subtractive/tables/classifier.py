@@ -76,6 +76,7 @@ class SubtractiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         if not isinstance(schema, Schema):
             schema = infer_schema(table.rows(counts), weights[counts], base.columns, base.unknown)
         totals = np.bincount(codes, weights=weights[counts]).astype(np.float64)
+        log_priors = self._log_priors(totals)
         random = check_random_state(self.random_state)
         densities = []
         for number in range(len(classes)):
@@ -83,7 +84,7 @@ class SubtractiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             seed = random.randint(2**31 - 1)
             learned = learn_table(recipe, schema, table.rows(rows), weights[rows], seed)
             densities.append(TableDensity(schema, learned.density))
-        self.classes_, self.class_log_prior_ = classes, self._log_priors(totals)
+        self.classes_, self.class_log_prior_ = classes, log_priors
         self.schema_, self.densities_ = schema, densities
         return self
 
@@ -125,7 +126,10 @@ class SubtractiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _log_priors(self, totals: Floats) -> Floats:
         if self.priors is None:
             return np.asarray(np.log(totals / totals.sum()))
-        priors = np.asarray(self.priors, dtype=np.float64)
+        try:
+            priors = np.asarray(self.priors, dtype=np.float64)
+        except (TypeError, ValueError):
+            priors = np.zeros(0)
         valid = priors.shape == totals.shape and bool((priors > 0).all())
         if not valid or not np.isclose(priors.sum(), 1.0):
             raise ValueError(

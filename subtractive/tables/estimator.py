@@ -253,8 +253,9 @@ def encode_rows(schema: Schema, table: Table, weights: Floats) -> Rows:
     """Rows to train on; impossible ones are refused."""
     encoded = schema.encode_table(table)
     for name, wrong in encoded.impossible.items():
+        values = table.columns[schema.names.index(name)].values[wrong].tolist()
         raise ValueError(
-            f"column {name!r} holds {table.columns[schema.names.index(name)].values[wrong][0]!r} "
+            f"column {name!r} holds {values[0]!r} "
             "in training, which the schema excludes: by its bounds or its largest count, because "
             "it was constant, or the copy of another column. Fit anew, or correct the schema."
         )

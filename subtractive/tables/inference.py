@@ -169,7 +169,10 @@ def _check_inside(raw: RawColumn, possible: Values, low: float, high: float) -> 
 def _location_and_spread(values: Floats, weights: Floats) -> tuple[float, float]:
     """Weighted mean and standard deviation, NaN left out, without overflow or underflow."""
     there = ~np.isnan(values)
-    values, shares = values[there], weights[there] / weights[there].sum()
+    # Equal values are counted, so that neither the order of rows nor repeating them matters.
+    values, which = np.unique(values[there], return_inverse=True)
+    totals = np.bincount(which, weights=weights[there])
+    shares = totals / totals.sum()
     largest = float(np.abs(values).max()) or 1.0
     centre = largest * float(shares @ (values / largest))
     deviations = values - centre
