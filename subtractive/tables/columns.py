@@ -220,8 +220,8 @@ class States(Column):
         strange = np.isnan(codes) & ~is_missing(values)
         if self.unknown == "error" and bool(strange.any()):
             raise ValueError(
-                f"column {self.name!r} holds {values[strange].tolist()[0]!r}, which is not among its "
-                f"{len(self.values)} categories {_some(self.values)}. Correct it, declare it "
+                f"column {self.name!r} holds {values[strange].tolist()[0]!r}, which is not among "
+                f"its {len(self.values)} categories {_some(self.values)}. Correct it, declare it "
                 "before fitting with columns={...: Categories([...])}, or integrate such values "
                 "out with unknown='missing'."
             )

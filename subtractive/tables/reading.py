@@ -103,7 +103,7 @@ def read_frame(native: AnyTable) -> Table:
             " more than once. Rename them."
         )
     frame = nw.from_native(native, eager_only=True)
-    columns = tuple(_read_series(series, name) for series, name in _series(frame))
+    columns = tuple(_read_series(frame[name], name) for name in frame.columns)
     return Table(columns, FrameLook(frame.head(0).to_native()), len(frame))
 
 
@@ -114,10 +114,6 @@ def read_mapping(values: Mapping[Hashable, object]) -> tuple[RawColumn, ...]:
         content = _content_of([value], name)
         columns.append(RawColumn(name, _as_values([value], content), content))
     return tuple(columns)
-
-
-def _series(frame: nw.DataFrame[Any]) -> list[tuple[nw.Series[Any], Hashable]]:
-    return list(zip(frame.iter_columns(), frame.columns, strict=True))
 
 
 def _read_series(series: nw.Series[Any], name: Hashable) -> RawColumn:

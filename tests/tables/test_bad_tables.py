@@ -1,4 +1,4 @@
-"""Bad tables, questions and settings: each gets a named error, or the answer that is documented."""
+"""Bad tables, questions and settings get a named error, or the answer that is documented."""
 
 import datetime
 
