@@ -5,6 +5,7 @@ Rows carry weights >= 0; a row of weight two counts as two equal rows. All is in
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 RESOLUTION = 2.0**-20
 # Values further out than this many spreads count as if they were there: outliers, not clusters.
 FAR = 10.0
-LLOYD_STEPS = 10
+MAX_LLOYD_STEPS = 50
 # The width of a Gaussian unit at its start, see local_widths, and the least, in spreads.
 WIDTH = 0.3
 LEAST_WIDTH = 0.02
@@ -101,15 +102,18 @@ class Clusters(NamedTuple):
 def cluster(
     points: Tensor, weights: Tensor, count: int, generator: torch.Generator | None
 ) -> Clusters:
-    """Some steps of Lloyd's k-means for points (n, s), from centres spread by k-means++."""
+    """Lloyd's k-means for points (n, s), from centres spread by k-means++."""
     centres = points[spread_points(points, weights, count, generator)]
-    for _ in range(LLOYD_STEPS):
-        labels = nearest(points, centres)
+    labels = nearest(points, centres)
+    for _ in range(MAX_LLOYD_STEPS):
         mass = torch.zeros_like(centres[:, 0]).index_add(0, labels, weights)
         sums = torch.zeros_like(centres).index_add(0, labels, weights[:, None] * points)
         empty = (mass == 0)[:, None]
         centres = torch.where(empty, centres, sums / torch.where(empty, 1.0, mass[:, None]))
-    return Clusters(centres, nearest(points, centres))
+        before, labels = labels, nearest(points, centres)
+        if torch.equal(before, labels):
+            break
+    return Clusters(centres, labels)
 
 
 def cluster_covariances(points: Tensor, weights: Tensor, clusters: Clusters) -> Tensor:
@@ -141,14 +145,21 @@ def location_and_spread(sample: Sample) -> tuple[Tensor, Tensor]:
 def spread_points(
     points: Tensor, weights: Tensor, count: int, generator: torch.Generator | None
 ) -> Tensor:
-    """Rows (k,) of points (n, s), each drawn by its squared distance to those before it."""
-    chosen = [_draw(weights, generator)]
-    distance = (points - points[chosen[0]]).square().sum(1)
+    """Rows (k,) of points (n, s), each drawn by its squared distance to those before it.
+
+    Of several that are drawn the one is kept that leaves the least distances (greedy k-means++).
+    """
+    chosen = [_draw(weights, 1, generator)[0]]
+    distance = (points - points[chosen[0]]).square().sum(1)  # to the nearest one chosen, (n,)
+    num_candidates = 2 + int(math.log(count))
     for _ in range(count - 1):
         share = weights * distance
         # With fewer distinct points than centres some have to be chosen again.
-        chosen.append(_draw(share if share.sum() > 0 else weights, generator))
-        distance = torch.minimum(distance, (points - points[chosen[-1]]).square().sum(1))
+        drawn = _draw(share if share.sum() > 0 else weights, num_candidates, generator)
+        after = [torch.minimum(distance, (points - points[one]).square().sum(1)) for one in drawn]
+        best = min(range(num_candidates), key=lambda k: float(weights @ after[k]))
+        chosen.append(drawn[best])
+        distance = after[best]
     return torch.stack(chosen)
 
 
@@ -157,8 +168,8 @@ def nearest(points: Tensor, centres: Tensor) -> Tensor:
     return (centres.square().sum(1) - 2 * points @ centres.mT).argmin(1)
 
 
-def _draw(weights: Tensor, generator: torch.Generator | None) -> Tensor:
-    """One index with a probability proportional to its weight, of any number of them."""
+def _draw(weights: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+    """Indices (count,) with probabilities proportional to their weights, of any number of them."""
     below = weights.cumsum(0)
-    level = torch.rand((), generator=generator, dtype=below.dtype) * below[-1]
+    level = torch.rand(count, generator=generator, dtype=below.dtype) * below[-1]
     return torch.searchsorted(below, level, right=True).clamp(max=len(weights) - 1)
