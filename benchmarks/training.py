@@ -32,10 +32,11 @@ import subtractive as sub
 from benchmarks.peers.cirkit_client import Peer, check_same_circuit
 from benchmarks.peers.measuring import cpu_seconds, peak_megabytes, wall_seconds
 from subtractive.circuits.circuit import Circuit
+from subtractive.learning.batches import as_batches
+from subtractive.learning.distributed import Group
 from subtractive.learning.objective import negative_log_likelihood
 from subtractive.numerics.scaled import log_magnitude, settle
 from subtractive.numerics.unscaled import Unscaled
-from subtractive.queries.evidence import make_evidence
 from subtractive.queries.partition import square_integrals
 
 TREES: dict[str, Callable[[int], sub.RegionGraph]] = {
@@ -83,7 +84,7 @@ class Training:
         self.density = sub.SquaredCircuit(circuit)
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(NUM_ROWS, point.num_variables, generator=generator)
-        self.batch = make_evidence(x, None, self.density.families, self.density.device)
+        (self.batch,) = as_batches(x, None, self.density, Group()).in_order(NUM_ROWS)
         self.optimiser = torch.optim.Adam(self.density.parameters(), lr=1e-3, fused=True)
 
     def loss(self) -> Tensor:
@@ -94,7 +95,7 @@ class Training:
         circuit = self.density.circuit
         value, gram = (
             settle(Unscaled(*circuit.climb(circuit.straight, leaves, circuit.signed_log)))
-            for leaves in (circuit.values(self.batch.x), square_integrals(circuit))
+            for leaves in (circuit.values(self.batch.evidence.x), square_integrals(circuit))
         )
         return log_magnitude(gram)[0] - log_magnitude(value).mean()
 
@@ -106,7 +107,7 @@ class Training:
     @torch.no_grad()
     def marginal(self) -> Tensor:
         observed = torch.arange(self.density.num_variables) >= self.density.num_variables // 2
-        return self.density.log_marginal(self.batch.x, observed)
+        return self.density.log_marginal(self.batch.evidence.x, observed)
 
 
 def bare_products(circuit: Circuit) -> Callable[[], None]:
@@ -134,7 +135,7 @@ def bare_products(circuit: Circuit) -> Callable[[], None]:
 
 def measure(point: Point, budget: float) -> dict[str, float]:
     ours = Training(point)
-    density, batch = ours.density, ours.batch
+    density, batch = ours.density, ours.batch.evidence
     functions: dict[str, Callable[[], object]] = {
         "forward": torch.no_grad()(lambda: density.log_weight(batch)),
         "Z": torch.no_grad()(density.log_normaliser),

@@ -83,7 +83,7 @@ def _look(data: Mapping[str, Any], names: tuple[Hashable, ...]) -> Look:
         if "categories" in entry:
             dtype = pd.CategoricalDtype(entry["categories"], ordered=bool(entry["ordered"]))
         else:
-            dtype = pd.api.types.pandas_dtype(entry["dtype"])
+            dtype = pd.api.types.pandas_dtype(str(entry["dtype"]))
         series[name] = pd.Series([], dtype=dtype)
     return FrameLook(pd.DataFrame(series))
 

@@ -33,7 +33,7 @@ def load(path: str | os.PathLike[str]) -> Density | SubtractiveMixture:
         return density
     try:
         return _estimator(description["estimator"], density)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, NotImplementedError) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         raise FileFormatError(
             f"{os.fspath(path)} does not describe the model of a table ({reason})."

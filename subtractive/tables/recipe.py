@@ -5,6 +5,7 @@ This is where the defaults live: which circuits are tried, how they start and ho
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, final
@@ -12,6 +13,7 @@ from typing import NamedTuple, final
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.weights import positive_weights, real_weights
@@ -27,6 +29,7 @@ from subtractive.learning.expectation_maximisation import fit_gaussian_mixture
 from subtractive.learning.history import History
 from subtractive.learning.initialise import initialise
 from subtractive.learning.loop import fit
+from subtractive.learning.relative_adam import relative_adam
 from subtractive.reductions.gaussian_mixture import (
     monotonic_gaussian_mixture,
     squared_gaussian_mixture,
@@ -38,10 +41,13 @@ from subtractive.regions.trees import flat, linear_tree, random_binary_tree
 KINDS = ("squared", "monotonic", "squared-monotonic")
 STRUCTURES = ("auto", "binary", "linear", "flat", "chow-liu")
 COVARIANCES = ("full", "diagonal")
-SQUARES = 8  # of a tree, unless the user says otherwise
 SMALL = 50  # a table of fewer different rows trains without a held-out part
-RATE, EM_RATE = 0.01, 0.001  # of learning: an EM start is lost by large first steps
-PATIENCE, BATCH_SIZE = 10, 256
+# What a user leaves open, see docs/quality.md: a tree's units and squares, sizes that EM tries.
+UNITS, SQUARES = 32, 8
+SIZES, RESTARTS = (4, 16, 64), 3
+# Adam's rate falls to a hundredth of this over so many steps, in so many epochs at least.
+RATE, STEPS, LEAST_EPOCHS = 0.03, 2000, 8
+STEPS_AFTER_EM = 800
 # Full covariances see rows with the same gaps together: of few gaps, or few patterns, only.
 MOST_PATTERNS = 32
 
@@ -60,6 +66,13 @@ class Learned(NamedTuple):
     history: History
 
 
+class Candidate(NamedTuple):
+    """A density at its start, from a seed, and how many steps to train it."""
+
+    start: Callable[[int], Density]
+    num_steps: int
+
+
 @final
 @dataclass(frozen=True)
 class Recipe:
@@ -67,7 +80,7 @@ class Recipe:
 
     kind: str
     structure: str
-    num_components: int
+    num_components: int | None
     num_squares: int | None
     num_structures: int
     covariance: str
@@ -86,7 +99,8 @@ class Recipe:
                     f"{name} must be one of {', '.join(map(repr, choices))}, got "
                     f"{getattr(self, name)!r}."
                 )
-        whole_number("n_components", self.num_components, 1)
+        if self.num_components is not None:
+            whole_number("n_components", self.num_components, 1)
         whole_number("n_structures", self.num_structures, 1)
         whole_number("max_epochs", self.max_epochs, 1)
         squares = 1 if self.num_squares is None else whole_number("n_squares", self.num_squares, 1)
@@ -107,9 +121,9 @@ class Recipe:
         """Train each candidate on most of the rows, and keep what the others find most likely."""
         train, valid = split(rows, self.validation_fraction, seed)
         best: Learned | None = None
-        for start, rate in self._candidates(train, families):
-            density = start(seed)
-            history = self._train(density, train, valid, rate, seed)
+        for candidate in self._candidates(train, valid, families):
+            density = candidate.start(seed)
+            history = self._train(density, train, valid, candidate.num_steps, seed)
             if best is None or history.best_score > best.history.best_score:
                 best = Learned(density.double(), history)
         assert best is not None
@@ -117,42 +131,45 @@ class Recipe:
 
     def learn_more(self, density: Density, rows: Rows, seed: int) -> History:
         """Go on with a density, in one pass over new rows."""
-        rate = EM_RATE if _has_full_covariances(density) else RATE
-        return self._train(density, rows, None, rate, seed, max_epochs=1)
+        return fit(
+            density,
+            rows.x,
+            weights=rows.weights,
+            optimizer=relative_adam(density, RATE / 10),
+            batch_size=batch_size(rows),
+            max_epochs=1,
+            seed=seed,
+            progress=self.progress,
+        )
 
     def _train(
-        self,
-        density: Density,
-        train: Rows,
-        valid: Rows | None,
-        rate: float,
-        seed: int,
-        max_epochs: int | None = None,
+        self, density: Density, train: Rows, valid: Rows | None, num_steps: int, seed: int
     ) -> History:
+        per_epoch = math.ceil(len(train.x) / batch_size(train))
+        num_epochs = min(self.max_epochs, max(LEAST_EPOCHS, math.ceil(num_steps / per_epoch)))
         return fit(
             density,
             train.x,
             None if valid is None else valid.x,
             weights=train.weights,
             valid_weights=None if valid is None else valid.weights,
-            learning_rate=rate,
-            batch_size=BATCH_SIZE,
-            max_epochs=max_epochs or self.max_epochs,
-            patience=PATIENCE,
+            optimizer=relative_adam(density, RATE),
+            scheduler=lambda optimizer: CosineAnnealingLR(optimizer, num_epochs, RATE / 100),
+            batch_size=batch_size(train),
+            max_epochs=num_epochs,
+            patience=max(10, num_epochs // 3),
             seed=seed,
             progress=self.progress,
         )
 
     def _candidates(
-        self, rows: Rows, families: Sequence[InputFamily]
-    ) -> Iterator[tuple[Callable[[int], Density], float]]:
-        """Functions from seeds to densities at their start, with a rate of learning."""
-        if self._may_start_from_em(rows, families):
+        self, train: Rows, valid: Rows | None, families: Sequence[InputFamily]
+    ) -> Iterator[Candidate]:
+        if self._may_start_from_em(train, families):
+            yield Candidate(lambda seed: self._from_em(train, valid, seed), STEPS_AFTER_EM)
             if self.structure == "flat":
-                yield lambda seed: self._from_em(rows, self.num_components, seed), EM_RATE
                 return
-            yield lambda seed: self._from_em(rows, self._affordable(rows), seed), EM_RATE
-        yield lambda seed: self._from_data(rows, families, seed), RATE
+        yield Candidate(lambda seed: self._from_data(train, families, seed), STEPS)
 
     def _may_start_from_em(self, rows: Rows, families: Sequence[InputFamily]) -> bool:
         """Whether a flat mixture is wanted, or worth a try, that EM can find a start for."""
@@ -169,15 +186,29 @@ class Recipe:
         few_patterns = len(torch.unique(rows.x.isnan(), dim=0)) <= MOST_PATTERNS
         return self.structure == "auto" and mostly_complete and few_patterns
 
-    def _affordable(self, rows: Rows) -> int:
-        """As many components as there are rows to estimate their covariances from."""
-        return max(1, min(self.num_components, len(rows.x) // (4 * rows.x.shape[1])))
+    def _sizes(self, rows: Rows) -> list[int]:
+        """How many components EM tries: as the user says, or as the rows can pay for."""
+        if self.num_components is not None and self.structure == "flat":
+            return [self.num_components]
+        tried = SIZES if self.num_components is None else [self.num_components]
+        most = max(1, len(rows.x) // (4 * rows.x.shape[1]))
+        return sorted({min(size, most) for size in tried})
 
-    def _from_em(self, rows: Rows, num_components: int, seed: int) -> Density:
+    def _from_em(self, train: Rows, valid: Rows | None, seed: int) -> Density:
         """A Gaussian mixture found by EM: exactly, as a circuit that may learn to subtract."""
-        found = fit_gaussian_mixture(rows.x, num_components, weights=rows.weights, seed=seed)
-        kept = found.weights > 0
-        parts = (found.weights[kept], found.means[kept], found.covariances[kept])
+        judge = train if valid is None else valid
+        complete = ~judge.x.isnan().any(1)
+        best, best_score = None, -math.inf
+        for size in self._sizes(train):
+            found = fit_gaussian_mixture(
+                train.x, size, weights=train.weights, num_restarts=RESTARTS, seed=seed
+            )
+            scores = judge.weights[complete] * found.log_prob(judge.x[complete])
+            if best is None or float(scores.sum()) > best_score:
+                best, best_score = found, float(scores.sum())
+        assert best is not None
+        kept = best.weights > 0
+        parts = (best.weights[kept], best.means[kept], best.covariances[kept])
         if self.kind == "monotonic":
             return monotonic_gaussian_mixture(*parts, dtype=torch.float64)
         return squared_gaussian_mixture(*parts, dtype=torch.float64)
@@ -192,11 +223,12 @@ class Recipe:
 
     def _circuit(self, rows: Rows, families: Sequence[InputFamily], seed: int) -> Density:
         graph, inputs = self._graph(rows, families, seed)
-        squares = self.num_squares or min(SQUARES, self.num_components)
+        num_units = self.num_components or UNITS
+        squares = self.num_squares or min(SQUARES, num_units)
         circuit = Circuit(
             graph,
             inputs,
-            num_units=self.num_components,
+            num_units=num_units,
             num_outputs=1 if self.kind == "monotonic" else squares,
             weights=real_weights if self.kind == "squared" else positive_weights,
             seed=seed,
@@ -227,6 +259,11 @@ def split(rows: Rows, fraction: float, seed: int) -> tuple[Rows, Rows | None]:
     return Rows(rows.x[train], rows.weights[train]), Rows(rows.x[valid], rows.weights[valid])
 
 
+def batch_size(rows: Rows) -> int:
+    """Larger batches for larger tables: small ones need many steps more than smooth ones."""
+    return 512 if len(rows.x) >= 10_000 else 256 if len(rows.x) >= 2_000 else 64
+
+
 def merge(rows: Rows) -> Rows:
     """Equal rows made one with the sum of their weights, whatever their order.
 
@@ -253,7 +290,3 @@ def _flat(
     others = [[i] for i in range(len(families)) if i not in group]
     inputs = [MultivariateGaussian() if i in group else f for i, f in enumerate(families)]
     return flat([group, *others]), inputs
-
-
-def _has_full_covariances(density: Density) -> bool:
-    return any(isinstance(family, MultivariateGaussian) for family in density.families)
