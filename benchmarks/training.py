@@ -9,9 +9,9 @@ them. At every point all competitors are measured twice, in turns, in the same r
 products are the least that a step must multiply: one product forward and two back for values
 (float32), two forward and three back for grams (float64), all on tensors made before.
 
-torch.compile is no part of the grid: every layer asks whether digits were lost, and each answer
-ends a graph, so that compiling takes minutes and leaves pieces of a few operations. ``--compile``
-tries it at one point and prints how many times faster a step became.
+torch.compile is no part of the grid: every layer asks whether digits were lost, each answer ends
+a graph, and no gain has been shown. ``--compile`` tries it at one point and prints how many times
+faster a step became, if compiling ends at all.
 """
 
 from __future__ import annotations
