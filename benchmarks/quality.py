@@ -5,10 +5,11 @@
     python -m benchmarks.quality --sets power --seeds 9
 
 Mean test log-likelihoods in nats; columns are standardised by the training rows. NPC² and MPC have
-the same region graph, the same numbers of units and outputs and the same start from data, and are
-trained alike; validation chooses the epoch, and after EM for each of the two its learning rate, by
-the first seed. GMMs are scikit-learn's, with 4, 16 or 64 components by validation. Times are
-seconds of one thread: for circuits those of one seed, for GMMs those of all three sizes.
+the same region graph, number of units and start from data, and are trained alike; over trees they
+have as many parameters, after EM the root of NPC² has more weights. Validation chooses the epoch,
+and after EM for each of the two its learning rate, by the first seed. GMMs are
+scikit-learn's, with 4, 16 or 64 components by validation. Times are seconds of one thread: for
+circuits those of one seed, for GMMs those of all three sizes.
 """
 
 from __future__ import annotations
