@@ -141,12 +141,12 @@ class TableDensity:
 
     @property
     def mean_(self) -> Floats:
-        """Means of the columns, (d,); NaN where values are not numbers."""
+        """Means of the columns, (d,); NaN of text, and of columns with a single bound."""
         return column_means(self.schema, self.density)
 
     @property
     def covariance_(self) -> Floats:
-        """Covariances of the columns, (d, d); NaN where values are not numbers."""
+        """Covariances of the columns, (d, d); NaN in the same places as means."""
         return column_covariance(self.schema, self.density)
 
     def score_rows(self, table: Table) -> Floats:

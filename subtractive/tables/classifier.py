@@ -15,7 +15,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from subtractive.tables.answers import TableDensity
-from subtractive.tables.estimator import SubtractiveMixture, learn_table, recipe_of
+from subtractive.tables.estimator import (
+    SubtractiveMixture,
+    learn_table,
+    recipe_of,
+    unchanged_on_failure,
+)
 from subtractive.tables.kinds import DataWarning
 from subtractive.tables.looks import AnyTable
 from subtractive.tables.reading import Floats, RandomState, Table
@@ -66,7 +71,12 @@ class SubtractiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def fit(self, X: AnyTable, y: object, sample_weight: object = None) -> Self:
         """Fit a density to the rows of each class; a row of weight two counts as two rows."""
-        table = self._read(X, reset=True)
+        with unchanged_on_failure(self):
+            self._learn(X, y, sample_weight)
+        return self
+
+    def _learn(self, given: AnyTable, y: object, sample_weight: object) -> None:
+        table = self._read(given, reset=True)
         labels = _check_labels(y, table.num_rows)
         weights = check_weights(sample_weight, table.num_rows)
         counts = weights > 0
@@ -86,7 +96,6 @@ class SubtractiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             densities.append(TableDensity(schema, learned.density))
         self.classes_, self.class_log_prior_ = classes, log_priors
         self.schema_, self.densities_ = schema, densities
-        return self
 
     def predict_log_proba(self, X: AnyTable) -> Floats:
         """log P(class | x), (n, c), in the order of ``classes_``."""

@@ -103,7 +103,7 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def fit(self, X: AnyTable, y: object = None, sample_weight: object = None) -> Self:
         """Infer the schema and train; a row of weight two counts as two rows."""
-        with _unchanged_on_failure(self):
+        with unchanged_on_failure(self):
             self._learn(X, sample_weight, recipe_of(self))
         return self
 
@@ -113,7 +113,7 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
         The first call infers the schema and chooses the structure from its rows.
         """
         recipe = replace(recipe_of(self), max_epochs=1)
-        with _unchanged_on_failure(self):
+        with unchanged_on_failure(self):
             if not hasattr(self, "density_"):
                 self._learn(X, sample_weight, recipe)
                 return self
@@ -181,12 +181,12 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     @property
     def mean_(self) -> Floats:
-        """Means of the columns, (d,), exact; NaN where values are not numbers."""
+        """Means of the columns, (d,), exact; NaN of text, and of columns with a single bound."""
         return self._asked().mean_
 
     @property
     def covariance_(self) -> Floats:
-        """Covariances of the columns, (d, d), exact; NaN where values are not numbers."""
+        """Covariances of the columns, (d, d), exact; NaN in the same places as means."""
         return self._asked().covariance_
 
     def __sklearn_tags__(self) -> Tags:
@@ -264,7 +264,8 @@ def encode_rows(schema: Schema, table: Table, weights: Floats) -> Rows:
 
 
 @contextmanager
-def _unchanged_on_failure(estimator: SubtractiveMixture) -> Iterator[None]:
+def unchanged_on_failure(estimator: BaseEstimator) -> Iterator[None]:
+    """Put an estimator back as it was if what is done with it fails."""
     before = dict(estimator.__dict__)
     try:
         yield

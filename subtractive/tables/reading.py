@@ -103,7 +103,7 @@ def read_frame(native: AnyTable) -> Table:
             " more than once. Rename them."
         )
     frame = nw.from_native(native, eager_only=True)
-    columns = tuple(_read_series(frame[name], name) for name in frame.columns)
+    columns = tuple(_read_series(frame.get_column(name), name) for name in frame.columns)
     return Table(columns, FrameLook(frame.head(0).to_native()), len(frame))
 
 

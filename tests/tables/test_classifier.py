@@ -106,6 +106,14 @@ def test_an_impossible_row_gets_the_priors_and_a_warning():
     np.testing.assert_allclose(shares[1], [0.5, 0.5], rtol=1e-12, atol=0)
 
 
+def test_a_failed_fit_leaves_the_classifier_as_it_was(fitted):
+    model = pickle.loads(pickle.dumps(fitted))
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match="column 'x' holds inf"):
+        model.fit(FRAME[["x"]].assign(x=np.inf), LABELS)
+    assert vars(model) == before
+
+
 def test_a_class_of_one_row_can_be_fitted():
     model = sub.SubtractiveClassifier(quick(), random_state=0)
     model.fit(FRAME.head(20), ["rare"] + ["common"] * 19)

@@ -251,21 +251,6 @@ def test_a_schema_can_be_made_once_and_used_again():
     assert np.isfinite(model.score(FRAME))
 
 
-WITHOUT_PANDAS = """
-import sys
-sys.modules["pandas"] = None  # an import fails
-import numpy as np
-import subtractive as sub
-x = np.random.default_rng(0).normal(size=(60, 2))
-model = sub.SubtractiveMixture(2, max_epochs=1).fit(x)
-assert model.sample(3).shape == (3, 2)
-"""
-
-
-def test_arrays_need_no_pandas():
-    subprocess.run([sys.executable, "-c", WITHOUT_PANDAS], check=True)
-
-
 def test_polars_frames_come_back_as_polars_frames():
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame(

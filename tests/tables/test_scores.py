@@ -147,6 +147,13 @@ def test_means_and_covariances_are_integrals(mixed, joint):
     assert np.isnan(mixed.covariance_[0]).all()
 
 
+def test_a_column_with_a_single_bound_has_no_closed_mean():
+    frame = pd.DataFrame({"x": np.abs(NUMBERS), "y": NUMBERS**2})
+    model = quick(columns={"x": sub.Continuous((0, None))}).fit(frame)
+    assert np.isnan(model.mean_).tolist() == [True, False]
+    assert np.isnan(model.covariance_).tolist() == [[True, True], [True, False]]
+
+
 def test_moments_of_categories_that_are_unequally_spaced_numbers_are_sums():
     random = np.random.default_rng(2)
     first = random.choice([1.0, 2.0, 10.0], 300)
