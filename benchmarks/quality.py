@@ -3,6 +3,7 @@
     python -m benchmarks.quality                          # all sets, five seeds: half an hour
     python -m benchmarks.quality --quick                  # one seed, fewer epochs: minutes
     python -m benchmarks.quality --sets power --seeds 9
+    python -m benchmarks.quality --estimator --sets power miniboone kin40k protein pumadyn32nm
 
 Mean test log-likelihoods in nats; columns are standardised by the training rows. NPC² and MPC have
 the same region graph, number of units and start from data, and are trained alike; over trees they
@@ -97,6 +98,8 @@ PLANS = {
     "miniboone": Plan(from_em, num_units=4, num_epochs=40, rates=(0.01, 0.03)),
     "protein": Plan(from_em, num_units=16, num_epochs=10, batch_size=512, rates=(0.01, 0.03)),
 }
+# Sets of the estimator, next to those above: patches of natural images are many and wide.
+IMAGES, NUM_PATCHES = "bsds300", 50_000
 OTHERS = {
     "kin40k": Plan(deep, num_units=32, num_epochs=25, batch_size=512),
     "pumadyn32nm": Plan(deep, num_units=32, num_epochs=40),
@@ -114,9 +117,26 @@ def load(name: str, folder: Path) -> Rows:
     if name == "miniboone":  # of the official training set there is only the validation part
         with np.load(folder / "miniboone" / "miniboone_partial.npz") as file:
             return standardised(*last_tenth(file["valid"]), file["test"])
+    if name == IMAGES:
+        return patches(folder / "bsds300" / "bsds300_quarter_u8.npz")
     with np.load(folder / "tabular" / f"{name}.npz") as file:
         is_test = file["test_mask_0"].astype(bool)
         return standardised(*last_tenth(file["x"][~is_test]), file["x"][is_test])
+
+
+def patches(path: Path) -> Rows:
+    """Image patches with noise of one grey level, less their mean and their last pixel.
+
+    Not standardised: all pixels have the same unit, and published numbers are in it.
+    """
+    noise = np.random.default_rng(0)
+    parts = []
+    with np.load(path) as file:
+        for name in ("train", "valid", "test"):
+            pixels = file[name][:NUM_PATCHES] + noise.random(file[name][:NUM_PATCHES].shape)
+            grey = pixels / 256
+            parts.append(torch.from_numpy((grey - grey.mean(1, keepdims=True))[:, :-1]).float())
+    return Rows(*parts)
 
 
 def last_tenth(x: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
@@ -182,6 +202,33 @@ def gmm(rows: Rows, covariance: str, num_seeds: int) -> list[Result]:
     return results
 
 
+def estimator(rows: Rows, num_seeds: int) -> list[Result]:
+    """SubtractiveMixture as it comes, on the rows that a GMM has for training and validation."""
+    together = torch.cat([rows.train, rows.valid]).double().numpy()
+    results = []
+    for seed in range(num_seeds):
+        begin = time.perf_counter()
+        model = sub.SubtractiveMixture(random_state=seed).fit(together)
+        seconds = time.perf_counter() - begin
+        is_flat = isinstance(model.density_.families[0], sub.MultivariateGaussian)
+        score = model.score(rows.test.double().numpy())
+        note = "flat" if is_flat else "tree"
+        results.append(Result(model.history_.best_score, score, seconds, note))
+    return results
+
+
+def estimator_line(name: str, rows: Rows, num_seeds: int) -> str:
+    """The estimator with default settings next to the best of all GMMs, seed by seed."""
+    ours = estimator(rows, num_seeds)
+    full, diagonal = gmm(rows, "full", num_seeds), gmm(rows, "diag", num_seeds)
+    best = [max(pair, key=lambda r: r.valid) for pair in zip(full, diagonal, strict=True)]
+    spent = [a.seconds + b.seconds for a, b in zip(full, diagonal, strict=True)]
+    theirs = [replace(r, seconds=s) for r, s in zip(best, spent, strict=True)]
+    gain = median(r.test for r in ours) - median(r.test for r in theirs)
+    ratio = median(a.seconds / b for a, b in zip(ours, spent, strict=True))
+    return f"| {name} | {cell(ours)} | {cell(theirs)} | {gain:+.3f} | {ratio:.1f} |"
+
+
 def cell(results: list[Result]) -> str:
     tests = [result.test for result in results]
     spread = f" ({min(tests):.3f} .. {max(tests):.3f})" if len(tests) > 1 else ""
@@ -205,12 +252,20 @@ def line(name: str, plan: Plan, rows: Rows, num_seeds: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA, help="the folder of the data sets")
-    parser.add_argument("--sets", nargs="*", default=list(PLANS), choices=[*PLANS, *OTHERS])
+    every = [*PLANS, *OTHERS, IMAGES]
+    parser.add_argument("--sets", nargs="*", default=list(PLANS), choices=every)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--estimator", action="store_true", help="SubtractiveMixture and GMMs")
     parser.add_argument("--quick", action="store_true", help="one seed and a fifth of the epochs")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", ConvergenceWarning)
+    if options.estimator:
+        print("| set | SubtractiveMixture() | best GMM | gain | time / time |")
+        print("|---|---|---|---|---|", flush=True)
+        for name in options.sets:
+            print(estimator_line(name, load(name, options.data), options.seeds), flush=True)
+        return
     print("| set | circuit | NPC² | MPC | gain | GMM full | GMM diagonal |")
     print("|---|---|---|---|---|---|---|", flush=True)
     for name in options.sets:

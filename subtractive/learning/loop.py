@@ -15,6 +15,7 @@ from subtractive.learning.batches import Batches, Stream, Table, as_batches
 from subtractive.learning.checkpoint import Checkpoint, load_state
 from subtractive.learning.distributed import Group, find_group
 from subtractive.learning.history import History
+from subtractive.learning.relative_adam import relative_adam
 from subtractive.learning.run import Run
 from subtractive.learning.settings import Callback, Settings
 
@@ -29,7 +30,7 @@ def fit(
     *,
     weights: object | None = None,
     valid_weights: object | None = None,
-    learning_rate: float = 0.01,
+    learning_rate: float = 0.03,
     decay: float = 0.5,
     batch_size: int = 256,
     max_epochs: int = 100,
@@ -55,11 +56,11 @@ def fit(
     mean log-likelihood on ``valid`` (without it, on ``train``). The best weights, the start among
     them, are restored; Ctrl-C does the same.
 
-    *How it steps.* By Adam with ``learning_rate``, multiplied by ``decay`` after ``patience / 2``
-    epochs without a better score, or by any ``optimizer`` and ``scheduler`` (stepped once per
-    epoch): objects, or functions that make them. ``clip_norm`` limits the norm of the gradient.
-    Steps that are not finite are left out and counted; after ten in a row the run goes back to the
-    best weights with a fifth of the rate.
+    *How it steps.* By :func:`relative_adam` with ``learning_rate``, multiplied by ``decay`` after
+    ``patience / 2`` epochs without a better score, or by any ``optimizer`` and ``scheduler``
+    (stepped once per epoch): objects, or functions that make them. ``clip_norm`` limits the norm
+    of the gradient. Steps that are not finite are left out and counted; after ten in a row the
+    run goes back to the best weights with a fifth of the rate.
 
     *What it saves.* The whole run to the file ``checkpoint``, every ``checkpoint_seconds`` and at
     the end. ``resume=True`` goes on from there, if the file exists, as if nothing had happened;
@@ -130,7 +131,7 @@ def _make_optimizer(
     if optimizer is None:
         if not 0 < learning_rate < math.inf:
             raise ValueError(f"learning_rate must be a positive number, got {learning_rate}.")
-        return torch.optim.Adam(density.parameters(), lr=learning_rate, fused=True)
+        return relative_adam(density, learning_rate)
     made = optimizer if isinstance(optimizer, Optimizer) else optimizer(density.parameters())
     if not isinstance(made, Optimizer):
         raise ValueError(

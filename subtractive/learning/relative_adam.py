@@ -10,7 +10,7 @@ from subtractive.inputs.layer import InputLayer
 
 
 def relative_adam(density: Density, learning_rate: float = 0.03) -> torch.optim.Adam:
-    """Adam for the parameters of a density, for ``fit(..., optimizer=relative_adam(density))``.
+    """Adam for the parameters of a density: the optimiser of :func:`fit`.
 
     Adam moves every parameter by about the learning rate, whatever its unit. Here means of
     Gaussian inputs move in units of their scales (of several variables: the scale of one given
@@ -24,7 +24,7 @@ def relative_adam(density: Density, learning_rate: float = 0.03) -> torch.optim.
     ...     density, torch.randn(100, 2), optimizer=optimizer, max_epochs=3, progress=False
     ... )
     """
-    optimizer = torch.optim.Adam(density.parameters(), lr=learning_rate)
+    optimizer = torch.optim.Adam(density.parameters(), lr=learning_rate, fused=True)
     layers = [module for module in density.modules() if isinstance(module, InputLayer)]
     before: list[tuple[Tensor, Tensor, Tensor]] = []  # parameter, its value, its unit
 

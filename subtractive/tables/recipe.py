@@ -44,10 +44,14 @@ COVARIANCES = ("full", "diagonal")
 SMALL = 50  # a table of fewer different rows trains without a held-out part
 # What a user leaves open, see docs/quality.md: a tree's units and squares, sizes that EM tries.
 UNITS, SQUARES = 32, 8
-SIZES, RESTARTS = (4, 16, 64), 3
+SIZES = (4, 16, 64)
+# EM starts so often, but large problems once: so many rows times components times columns².
+RESTARTS, LARGE = 3, 10**8
+# Of fewer rows per column a tree learns less than full covariances do: it is not tried.
+ROWS_PER_COLUMN = 100
 # Adam's rate falls to a hundredth of this over so many steps, in so many epochs at least.
 RATE, STEPS, LEAST_EPOCHS = 0.03, 2000, 8
-STEPS_AFTER_EM = 800
+STEPS_AFTER_EM = 400
 # Full covariances see rows with the same gaps together: of few gaps, or few patterns, only.
 MOST_PATTERNS = 32
 
@@ -167,7 +171,7 @@ class Recipe:
     ) -> Iterator[Candidate]:
         if self._may_start_from_em(train, families):
             yield Candidate(lambda seed: self._from_em(train, valid, seed), STEPS_AFTER_EM)
-            if self.structure == "flat":
+            if self.structure == "flat" or len(train.x) < ROWS_PER_COLUMN * len(families):
                 return
         yield Candidate(lambda seed: self._from_data(train, families, seed), STEPS)
 
@@ -190,9 +194,10 @@ class Recipe:
         """How many components EM tries: as the user says, or as the rows can pay for."""
         if self.num_components is not None and self.structure == "flat":
             return [self.num_components]
-        tried = SIZES if self.num_components is None else [self.num_components]
         most = max(1, len(rows.x) // (4 * rows.x.shape[1]))
-        return sorted({min(size, most) for size in tried})
+        if self.num_components is not None:
+            return [min(self.num_components, most)]
+        return [size for size in SIZES if size <= most] or [most]
 
     def _from_em(self, train: Rows, valid: Rows | None, seed: int) -> Density:
         """A Gaussian mixture found by EM: exactly, as a circuit that may learn to subtract."""
@@ -200,8 +205,13 @@ class Recipe:
         complete = ~judge.x.isnan().any(1)
         best, best_score = None, -math.inf
         for size in self._sizes(train):
+            work = len(train.x) * size * train.x.shape[1] ** 2
             found = fit_gaussian_mixture(
-                train.x, size, weights=train.weights, num_restarts=RESTARTS, seed=seed
+                train.x,
+                size,
+                weights=train.weights,
+                num_restarts=RESTARTS if work < LARGE else 1,
+                seed=seed,
             )
             scores = judge.weights[complete] * found.log_prob(judge.x[complete])
             if best is None or float(scores.sum()) > best_score:

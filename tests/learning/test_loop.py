@@ -115,11 +115,11 @@ def test_steps_at_which_z_cancels_are_skipped(monkeypatch):
 def test_repeated_failures_restart_from_the_best_weights_at_a_smaller_rate(monkeypatch):
     density = model()
     break_steps(monkeypatch, lambda number: 20 <= number < 30)
-    with pytest.warns(sub.TrainingWarning, match="10 steps in a row .* learning rate of 0.002"):
+    with pytest.warns(sub.TrainingWarning, match="10 steps in a row .* learning rate of 0.006"):
         history = sub.fit(density, table(100), batch_size=10, max_epochs=6, progress=False)
     assert history.restarts == 1
     assert history.skipped_steps == 10
-    assert [row.learning_rate for row in history.epochs] == pytest.approx([0.01] * 2 + [0.002] * 4)
+    assert [row.learning_rate for row in history.epochs] == pytest.approx([0.03] * 2 + [0.006] * 4)
     assert history.valid[-1] > history.valid[0]
 
 
@@ -136,7 +136,7 @@ def test_a_restart_scales_the_rates_of_any_scheduler(monkeypatch):
             progress=False,
         )
     rates = [row.learning_rate for row in history.epochs]
-    assert rates == pytest.approx([0.01, 0.01, 0.002, 0.001])
+    assert rates == pytest.approx([0.03, 0.03, 0.006, 0.003])
 
 
 def test_training_is_given_up_when_every_step_fails(monkeypatch):
@@ -273,7 +273,7 @@ def test_any_scheduler_sets_the_rate(make):
     history = sub.fit(model(), table(), scheduler=make, max_epochs=4, progress=False)
     assert len(history.epochs) == 4
     if not isinstance(make(torch.optim.SGD([torch.zeros(1)])), run.ReduceLROnPlateau):
-        assert history.epochs[-1].learning_rate < history.epochs[0].learning_rate == 0.01
+        assert history.epochs[-1].learning_rate < history.epochs[0].learning_rate == 0.03
 
 
 def test_a_plateau_scheduler_of_the_user_counts_a_falling_score_as_worse():
