@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from subtractive.regions.trees import flat as flat
     from subtractive.regions.trees import linear_tree as linear_tree
     from subtractive.regions.trees import random_binary_tree as random_binary_tree
+    from subtractive.report.page import write_report as write_report
     from subtractive.tables.classifier import SubtractiveClassifier as SubtractiveClassifier
     from subtractive.tables.estimator import SubtractiveMixture as SubtractiveMixture
     from subtractive.tables.kinds import Categories as Categories
@@ -124,6 +125,7 @@ _PLACES = {
     "flat": "regions.trees",
     "linear_tree": "regions.trees",
     "random_binary_tree": "regions.trees",
+    "write_report": "report.page",
     "SubtractiveClassifier": "tables.classifier",
     "SubtractiveMixture": "tables.estimator",
     "Categories": "tables.kinds",

@@ -23,6 +23,7 @@ examples:
   subtractive sample people.model -n 5 --given city=Oslo
   subtractive impute people.model gaps.csv          fill the gaps with conditional means and modes
   subtractive query people.model --probability "age>40" --given city=Oslo
+  subtractive report people.model new.csv -o report.html       a page of pictures
 
 Tables are CSV or Parquet by their ending; "-" is standard input or output, as CSV.
 Results go to standard output, progress and errors to standard error.
@@ -133,6 +134,11 @@ def _add_asking(commands: Commands) -> None:
 def _add_showing(commands: Commands) -> None:
     info = _command(commands, "info", "what a model file holds, as JSON")
     info.add_argument("model")
+    report = _command(commands, "report", "write a page of pictures about a model and a table")
+    report.add_argument("model")
+    report.add_argument("data", help="table to show, best one that the model was not fitted on")
+    report.add_argument("-o", "--output", default="report.html", help="page (report.html)")
+    _add_seed(report)
     demo = _command(commands, "demo", "fit small data and draw pictures")
     demo.add_argument("-o", "--output", default="out", help="folder for the pictures (out)")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import warnings
@@ -13,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from subtractive import SubtractiveMixture, demo, load
+from subtractive import SubtractiveMixture, demo, load, write_report
 from subtractive.tables.frames import read_frame, write_frame
 from subtractive.tables.phrases import find_column, parse_columns, parse_events, parse_given
 
@@ -125,6 +126,13 @@ def info(options: argparse.Namespace) -> None:
     )
 
 
+def report(options: argparse.Namespace) -> None:
+    """Write a page of pictures."""
+    model, frame = load_model(options.model), read_frame(options.data)
+    write_report(model, frame, options.output, seed=options.seed)
+    print_json({"report": options.output, "rows": len(frame), "columns": len(frame.columns)})
+
+
 def run_demo(options: argparse.Namespace) -> None:
     """Run the demo."""
     demo.run(Path(options.output))
@@ -137,6 +145,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
     "impute": impute,
     "query": query,
     "info": info,
+    "report": report,
     "demo": run_demo,
 }
 
@@ -169,8 +178,17 @@ def describe(schema: Any, name: Any) -> str:  # noqa: ANN401 - a name of any kin
 
 
 def print_json(answer: Mapping[str, Any]) -> None:
-    """Print one JSON object."""
-    print(json.dumps(answer, indent=2, default=str))
+    """Print one JSON object, in which a number that JSON does not know is null."""
+    print(json.dumps(plain(answer), indent=2, default=str, allow_nan=False))
+
+
+def plain(answer: Any) -> Any:  # noqa: ANN401 - whatever a command answers
+    """The same with ``None`` for NaN and infinities, at any depth."""
+    if isinstance(answer, Mapping):
+        return {str(name): plain(value) for name, value in answer.items()}
+    if isinstance(answer, list | tuple):
+        return [plain(value) for value in answer]
+    return None if isinstance(answer, float) and not math.isfinite(answer) else answer
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

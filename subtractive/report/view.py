@@ -1,0 +1,151 @@
+"""What a report looks at: a model, a table, and the table as the model sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from subtractive.circuits.circuit import Circuit
+from subtractive.densities.base import Density
+from subtractive.densities.mixture import Mixture
+from subtractive.densities.monotonic import MonotonicCircuit
+from subtractive.densities.squared import SquaredCircuit
+from subtractive.tables.columns import Column, Scale
+from subtractive.tables.estimator import SubtractiveMixture
+from subtractive.tables.looks import AnyTable
+from subtractive.tables.reading import Floats, Table
+from subtractive.tables.schema import Encoded, Schema
+from subtractive.tables.validation import read_table
+
+Rows = npt.NDArray[np.intp]
+
+
+@final
+@dataclass(frozen=True)
+class View:
+    """A fitted model, a table with its columns, the scores of all rows, and a seed."""
+
+    model: SubtractiveMixture
+    table: Table
+    encoded: Encoded
+    scores: Floats  # (n,), in users' units
+    seed: int
+
+    @classmethod
+    def of(cls, model: SubtractiveMixture, frame: AnyTable, seed: int) -> View:
+        """Check the model and the table, and score every row."""
+        if not isinstance(model, SubtractiveMixture):
+            raise ValueError(
+                f"a report shows a SubtractiveMixture and a table, got {type(model).__name__}: "
+                "a density without the schema of a table knows no columns."
+            )
+        check_is_fitted(model)
+        scores = model.score_samples(frame)
+        table = read_table(frame)
+        return cls(model, table, model.schema_.encode_table(table), scores, seed)
+
+    @property
+    def schema(self) -> Schema:
+        """How columns become variables."""
+        return self.model.schema_
+
+    @property
+    def density(self) -> Density:
+        """The model of the variables."""
+        return self.model.density_
+
+    @property
+    def codes(self) -> Floats:
+        """The variables of each row, (n, d), NaN where missing."""
+        return np.asarray(self.encoded.x.numpy())
+
+    @cached_property
+    def continuous(self) -> list[int]:
+        """The variables that are numbers on a scale."""
+        return [i for i, column in enumerate(self.schema.variables) if isinstance(column, Scale)]
+
+    @cached_property
+    def discrete(self) -> list[int]:
+        """The other variables: categories and counts."""
+        return [i for i in range(len(self.schema.variables)) if i not in self.continuous]
+
+    def column(self, variable: int) -> Column:
+        """What a variable stands for."""
+        return self.schema.variables[variable]
+
+    def name(self, variable: int) -> Hashable:
+        """The column of a variable."""
+        return self.schema.variables[variable].name
+
+    def scale(self, variable: int) -> Scale:
+        """A continuous column."""
+        column = self.schema.variables[variable]
+        assert isinstance(column, Scale)
+        return column
+
+    def values(self, variable: int) -> Floats:
+        """A continuous column in users' units, (n,), NaN where missing."""
+        place = self.schema.names.index(self.name(variable))
+        return np.asarray(self.table.columns[place].values, dtype=np.float64)
+
+    def some_rows(self, most: int, among: Rows | None = None) -> Rows:
+        """At most so many rows, drawn by the seed, in their order."""
+        rows = np.arange(self.table.num_rows) if among is None else among
+        if len(rows) <= most:
+            return rows
+        chosen = np.random.default_rng(self.seed).choice(len(rows), most, replace=False)
+        return np.asarray(rows[np.sort(chosen)])
+
+    def circuits(self) -> list[Circuit]:
+        """The circuits that the density is made of: one, or one per member of a mixture."""
+        members = self.density.members if isinstance(self.density, Mixture) else [self.density]
+        kinds = (SquaredCircuit, MonotonicCircuit)
+        return [member.circuit for member in members if isinstance(member, kinds)]
+
+
+@torch.no_grad()
+def density_of_values(view: View, variable: int, values: Floats) -> Floats:
+    """The exact density of a continuous column at values (q,), in users' units."""
+    column = view.scale(variable)
+    density = view.density.pdf(variable, as_tensor(column.encode(values)))
+    return _in_units(density.log(), column.log_slope(values))
+
+
+@torch.no_grad()
+def density_of_pairs(view: View, pair: tuple[int, int], values: tuple[Floats, Floats]) -> Floats:
+    """The exact density of two continuous columns at pairs of values (q,), in users' units."""
+    columns = [view.scale(variable) for variable in pair]
+    codes = np.stack([c.encode(v) for c, v in zip(columns, values, strict=True)], 1)
+    slope = sum(c.log_slope(v) for c, v in zip(columns, values, strict=True))
+    return _in_units(view.density.marginal(pair).log_prob(as_tensor(codes)), np.asarray(slope))
+
+
+@torch.no_grad()
+def probabilities(view: View, variable: int) -> Floats:
+    """The exact probability of each state of a discrete variable, (v,)."""
+    states = torch.arange(num_states(view, variable), dtype=torch.float64)
+    return np.asarray(view.density.pdf(variable, states).numpy())
+
+
+def num_states(view: View, variable: int) -> int:
+    """How many states a discrete variable has."""
+    states = view.density.families[variable].num_states
+    assert states is not None
+    return states
+
+
+def as_tensor(codes: Floats) -> Tensor:
+    """Codes as the densities take them."""
+    return torch.from_numpy(np.ascontiguousarray(codes))
+
+
+def _in_units(log_density: Tensor, log_slope: Floats) -> Floats:
+    return np.asarray((log_density + as_tensor(log_slope)).exp().numpy())

@@ -1,0 +1,104 @@
+"""Names and numbers as the page shows them: short, clean, and never with sixteen digits."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from subtractive.tables.reading import Content, RawColumn
+
+MINUS, INFINITY, NOTHING = "\u2212", "\u221e", "\u2013"  # typographic, as prose has them
+
+
+def clean(name: object) -> str:
+    r"""A name on one line, without characters that a picture or a page cannot hold.
+
+    >>> clean("a\tb\x00c")
+    'a b\ufffdc'
+    """
+    text = " ".join(str(name).split())
+    unfit = ("Cc", "Cs", "Cn")  # control characters, halves of surrogate pairs, no characters
+    return "".join("\ufffd" if unicodedata.category(c) in unfit else c for c in text)
+
+
+def short(name: object, most: int = 28) -> str:
+    """A clean name, cut if it is longer than ``most``."""
+    text = clean(name)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def label(name: object, most: int = 24) -> str:
+    r"""A short name for a picture, in which a dollar sign begins no formula.
+
+    >>> print(label("price in $"))
+    price in \$
+    """
+    return short(name, most).replace("$", r"\$")
+
+
+def count(number: int) -> str:
+    """A whole number in groups of three digits: 12,345."""
+    return f"{number:,}"
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A number in a few digits, without an exponent where it can be read without.
+
+    >>> number(0.1 + 0.2), number(-12345.678), number(1e-9), number(float("-inf"))
+    ('0.3', '−12346', '1e−09', '−∞')
+    """
+    if math.isnan(value):
+        return NOTHING
+    if math.isinf(value):
+        return INFINITY if value > 0 else MINUS + INFINITY
+    size = abs(value)
+    if size >= 1e15 or 0 < size < 1e-4:
+        text = f"{value:.{digits - 1}g}"
+    elif float(value).is_integer() or size >= 10 ** (digits - 1):
+        text = f"{value:.0f}"
+    else:
+        text = f"{value:.{digits}g}"
+    return text.replace("-", MINUS)
+
+
+def percent(share: float) -> str:
+    """A share in per cent; one that is not zero does not become it.
+
+    >>> percent(0.0314), percent(0.0), percent(0.00001), percent(0.999999)
+    ('3.1 %', '0 %', 'below 0.1 %', 'above 99.9 %')
+    """
+    if share in (0.0, 1.0):
+        return f"{share:.0%}".replace("%", " %")
+    if share < 0.001:
+        return "below 0.1 %"
+    if share > 0.999:
+        return "above 99.9 %"
+    return f"{100 * share:.1f} %"
+
+
+def state(value: object) -> str:
+    """One value of a column as text."""
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, int | np.integer):
+        return str(int(value)).replace("-", MINUS)
+    if isinstance(value, float | np.floating):
+        return number(float(value), 5)
+    return short(value)
+
+
+def cell(raw: RawColumn, row: int) -> str:
+    """The value of a column in one row, empty if it is missing."""
+    if bool(raw.missing[row]):
+        return ""
+    value = raw.values[row]
+    return state(bool(value) if raw.content is Content.BOOLEAN else value)
+
+
+def listed(names: Sequence[Hashable], most: int = 6) -> str:
+    """A few names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(short(name) for name in names[:most]) + more
