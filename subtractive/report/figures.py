@@ -6,17 +6,18 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from subtractive.learning.history import History
 from subtractive.report.baselines import Comparison
 from subtractive.report.view import View, density_of_values, num_states, probabilities
-from subtractive.report.words import label, state
+from subtractive.report.words import label
 from subtractive.tables.columns import States
 from subtractive.tables.reading import Floats
 
 DATA, MODEL, OTHER = "#a9bccf", "#5b2a86", "#c7772e"
 PANEL = (3.6, 2.3)
+PER_CENT = FuncFormatter(lambda share, _: f"{100 * share:g}%")
 MOST_BARS, CURVE_POINTS = 16, 401
 
 
@@ -32,6 +33,11 @@ def quiet(axes: Axes) -> None:
     """Leave out the lines and digits that say nothing."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8, length=3)
+
+
+def _legend(figure: Figure) -> None:
+    """Above the axes, where it hides nothing."""
+    figure.legend(fontsize=8, frameon=False, loc="outside upper right", ncols=2, handlelength=1.2)
 
 
 def training_curves(history: History) -> Figure:
@@ -117,7 +123,7 @@ def continuous_marginal(view: View, variable: int) -> Figure:
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
-    axes.legend(fontsize=8, frameon=False, loc="best", handlelength=1.2)
+    _legend(figure)
     return figure
 
 
@@ -143,8 +149,7 @@ def discrete_marginal(view: View, variable: int) -> Figure:
 
 
 def _bars(view: View, variable: int, model: Floats, data: Floats) -> Figure:
-    column = view.column(variable)
-    assert isinstance(column, States)
+    names = [label(name, 18) for name in view.states(variable)]
     kept = np.arange(len(model))
     if len(model) > MOST_BARS:
         kept = np.sort(np.argsort(-data, kind="stable")[:MOST_BARS])
@@ -152,10 +157,10 @@ def _bars(view: View, variable: int, model: Floats, data: Floats) -> Figure:
     places = np.arange(len(kept))[::-1]
     axes.barh(places + 0.2, data[kept], 0.38, color=DATA, label="data")
     axes.barh(places - 0.2, model[kept], 0.38, color=MODEL, label="model")
-    axes.set_yticks(places, [label(state(column.values[i]), 18) for i in kept], fontsize=8)
+    axes.set_yticks(places, [names[i] for i in kept], fontsize=8)
     axes.xaxis.set_major_locator(MaxNLocator(4))
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    axes.legend(fontsize=8, frameon=False, loc="best", handlelength=1.2)
+    axes.xaxis.set_major_formatter(PER_CENT)
+    _legend(figure)
     return figure
 
 
@@ -167,10 +172,10 @@ def _counts(model: Floats, data: Floats) -> Figure:
     places = np.arange(min(last + 1, len(model)))
     axes.bar(places, data[places], 0.9, color=DATA, label="data")
     axes.plot(places, model[places], "o-", color=MODEL, ms=3, lw=1, label="model")
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    axes.yaxis.set_major_formatter(PER_CENT)
     axes.yaxis.set_major_locator(MaxNLocator(4))
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.legend(fontsize=8, frameon=False, loc="best", handlelength=1.2)
+    _legend(figure)
     return figure
 
 

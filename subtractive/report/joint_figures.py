@@ -18,7 +18,7 @@ from subtractive.report.figures import (
     shown_range,
 )
 from subtractive.report.view import Rows, View, as_tensor, density_of_pairs, num_states
-from subtractive.report.words import label, state
+from subtractive.report.words import label
 from subtractive.tables.columns import States
 from subtractive.tables.reading import Floats
 
@@ -83,7 +83,7 @@ def state_tables(view: View, pair: tuple[int, int]) -> Figure:
     for axes, title, share in zip(panels, ("data", "model"), (data, model), strict=True):
         axes.imshow(share, cmap="Purples", vmin=0, vmax=top, aspect="auto")
         axes.set_title(title, fontsize=9)
-        axes.set_xticks(range(sizes[1]), _states(view, pair[1]), rotation=40, ha="right")
+        _name_states(axes, _states(view, pair[1]))
         axes.tick_params(labelsize=8, length=0)
         axes.set_xlabel(label(view.name(pair[1]), 30), fontsize=9)
         for (i, j), p in np.ndenumerate(share):
@@ -96,9 +96,15 @@ def state_tables(view: View, pair: tuple[int, int]) -> Figure:
 
 
 def _states(view: View, variable: int) -> list[str]:
-    column = view.column(variable)
-    values = column.values if isinstance(column, States) else range(num_states(view, variable))
-    return [label(state(value), 14) for value in values]
+    return [label(name, 14) for name in view.states(variable)]
+
+
+def _name_states(axes: Axes, names: list[str]) -> None:
+    """Names below an axis, slanted if they need the space."""
+    if sum(map(len, names)) > 24:
+        axes.set_xticks(range(len(names)), names, rotation=40, ha="right")
+    else:
+        axes.set_xticks(range(len(names)), names)
 
 
 def curves_by_state(view: View, number: int, group: int) -> Figure:
@@ -129,6 +135,7 @@ def curves_by_state(view: View, number: int, group: int) -> Figure:
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
         axes.set_ylabel(names[one], fontsize=8, rotation=0, ha="right", va="center")
+    axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.set_xlabel(label(view.name(number), 30), fontsize=9)
     return figure
 
@@ -166,7 +173,7 @@ def _mark(axes: Axes, across: Axis, up: Axis) -> None:
     axes.set_xlim(*across.limits)
     axes.set_ylim(*up.limits)
     if across.ticks is not None:
-        axes.set_xticks(range(len(across.ticks)), across.ticks, rotation=40, ha="right")
+        _name_states(axes, across.ticks)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(4))
     if up.ticks is not None:
@@ -207,5 +214,5 @@ def histograms(view: View, variable: int, samples: Floats) -> Figure:
         axes.set_yticks([])
         quiet(axes)
         if axis.ticks is not None:
-            axes.set_xticks(range(len(axis.ticks)), axis.ticks, rotation=40, ha="right")
+            _name_states(axes, axis.ticks)
     return figure

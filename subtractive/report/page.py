@@ -83,8 +83,8 @@ def _header(view: View) -> str:
     trees = len(view.circuits())
     shape = "all columns at once" if len(graph.regions) == 1 else f"a tree of depth {graph.depth}"
     words = (
-        f"It is {ADDS[model.kind]}, over {shape if trees == 1 else f'{trees} trees'}, with "
-        f"{model.n_components} components asked for and structure {model.structure!r}."
+        f"It is {ADDS[model.kind]}, over {shape if trees == 1 else f'{trees} trees'} (settings: "
+        f"{model.n_components} components, structure {model.structure})."
     )
     possible = view.scores[np.isfinite(view.scores)]
     facts = [

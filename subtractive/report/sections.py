@@ -35,7 +35,7 @@ from subtractive.report.structure_figures import (
     weight_histogram,
 )
 from subtractive.report.view import View, num_states
-from subtractive.report.words import cell, count, number, percent, short, state
+from subtractive.report.words import cell, count, measured, number, percent, short, state
 from subtractive.tables.reading import Table
 from subtractive.tables.validation import read_table
 
@@ -49,11 +49,11 @@ def training(view: View) -> str:
     if not history.epochs:
         return section("Training", [paragraph("This model carries no history of its training.")])
     words = (
-        f"{_number_of(len(history.epochs), 'pass', 'passes')} over the training rows; the weights "
-        f"of pass {history.best_epoch} were kept. These log-likelihoods are in the model's own "
-        "units, for standardised columns, and differ from those below by a constant."
+        f"{_number_of(len(history.epochs), 'epoch', None)}, of which number {history.best_epoch} "
+        "was the best and was kept. These log-likelihoods are in the model's own units, for "
+        "standardised columns: they are not comparable with those below."
     )
-    drawn = picture(training_curves(history), "Mean log-likelihood per pass over the rows")
+    drawn = picture(training_curves(history), "Mean log-likelihood per epoch")
     return section("Training", [paragraph(words), drawn])
 
 
@@ -75,10 +75,10 @@ def held_out(view: View) -> str:
         "fitted on."
     )
     rows = [
-        [rival.name, number(rival.mean, 5), f"± {number(rival.error, 2)}", _lead(result, rival)]
+        [rival.name, measured(rival.mean, rival.error), _lead(result, rival)]
         for rival in result.rivals
     ]
-    header = ["density", "mean log-likelihood", "standard error", "the model's lead"]
+    header = ["density", "mean log-likelihood ± standard error", "the model's lead"]
     drawn = picture(comparison(result), "Mean log-likelihoods with their uncertainty")
     return section(title, [paragraph(words), drawn, table(header, rows), paragraph(caution)])
 
@@ -102,7 +102,7 @@ def _lead(result: Comparison, rival: Rival) -> str:
         return f"{count(int((~np.isfinite(difference)).sum()))} rows are impossible"
     error = difference.std(ddof=1) / np.sqrt(len(difference))
     sign = "+" if difference.mean() > 0 else ""
-    return f"{sign}{number(float(difference.mean()), 3)} ± {number(float(error), 2)}"
+    return sign + measured(float(difference.mean()), float(error))
 
 
 def marginals(view: View) -> str:
@@ -167,13 +167,13 @@ def pairs(view: View) -> str:
         picture(pair_density(view, pair), f"Joint density of {_both(view, pair)}")
         for pair in combinations(chosen, 2)
     ]
-    parts = [gallery(drawn)] if drawn else []
-    mixed = strongest_pair(information, view.continuous, view.discrete)
     few = [v for v in view.discrete if num_states(view, v) <= MOST_STATES]
+    mixed = strongest_pair(information, view.continuous, few)
     states = strongest_pair(information, few, few)
     if mixed is not None:
         named = f"{short(view.name(mixed[0]))} for each {short(view.name(mixed[1]))}"
-        parts.append(picture(curves_by_state(view, *mixed), named, f"{named}: data and model"))
+        drawn.append(picture(curves_by_state(view, *mixed), named, f"{named}: data and model"))
+    parts = [gallery(drawn)] if drawn else []
     if states is not None:
         figure = state_tables(view, states)
         caption = f"{_both(view, states)}: joint probabilities in per cent"
@@ -209,7 +209,7 @@ def samples(view: View) -> str:
     rows = view.model.schema_.decode(torch.from_numpy(drawn[:FEW_ROWS]))
     invented = view.schema.build(rows)
     parts = [
-        paragraph(f"Exact samples, seed {view.seed}. Which side is real?" + _first_columns(view)),
+        paragraph(f"Exact samples, seed {view.seed}." + _first_columns(view)),
         picture(figure, "Rows of the table beside samples of the model", wide=True),
         _rows(view.table, names, view.some_rows(FEW_ROWS).tolist(), "Rows of the table"),
         _rows(read_table(invented), names, range(FEW_ROWS), "Samples of the model"),

@@ -21,7 +21,7 @@ nav a { color: inherit; margin-right: 1rem; white-space: nowrap; display: inline
 .tiles dd { margin: 0; font-size: 1.35rem; font-weight: 600; font-variant-numeric: tabular-nums; }
 .tiles dt { color: var(--soft); font-size: .85rem; }
 .gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr));
-  gap: .9rem; }
+  gap: .9rem; margin-bottom: .9rem; }
 figure { margin: 0 0 .9rem; padding: .5rem; background: #fff; border: 1px solid var(--line);
   border-radius: .5rem; color: #1d2430; max-width: 44rem; }
 .gallery figure { margin: 0; }

@@ -18,10 +18,11 @@ from subtractive.densities.base import Density
 from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
-from subtractive.tables.columns import Column, Scale
+from subtractive.report.words import state
+from subtractive.tables.columns import Column, Scale, States
 from subtractive.tables.estimator import SubtractiveMixture
 from subtractive.tables.looks import AnyTable
-from subtractive.tables.reading import Floats, Table
+from subtractive.tables.reading import Content, Floats, RawColumn, Table
 from subtractive.tables.schema import Encoded, Schema
 from subtractive.tables.validation import read_table
 
@@ -91,10 +92,21 @@ class View:
         assert isinstance(column, Scale)
         return column
 
+    def raw(self, variable: int) -> RawColumn:
+        """The column of a variable as it is in the table."""
+        return self.table.columns[self.schema.names.index(self.name(variable))]
+
     def values(self, variable: int) -> Floats:
         """A continuous column in users' units, (n,), NaN where missing."""
-        place = self.schema.names.index(self.name(variable))
-        return np.asarray(self.table.columns[place].values, dtype=np.float64)
+        return np.asarray(self.raw(variable).values, dtype=np.float64)
+
+    def states(self, variable: int) -> list[str]:
+        """The states of a discrete variable in words."""
+        column = self.schema.variables[variable]
+        if not isinstance(column, States):
+            return [str(number) for number in range(num_states(self, variable))]
+        is_boolean = self.raw(variable).content is Content.BOOLEAN
+        return [state(bool(value) if is_boolean else value) for value in column.values]
 
     def some_rows(self, most: int, among: Rows | None = None) -> Rows:
         """At most so many rows, drawn by the seed, in their order."""

@@ -64,6 +64,20 @@ def number(value: float, digits: int = 4) -> str:
     return text.replace("-", MINUS)
 
 
+def measured(value: float, error: float) -> str:
+    """A number with its standard error, in as many decimals as the error has meaning.
+
+    >>> measured(-18.2083, 0.0683), measured(1234.5, 20.0), measured(0.052, 0.0012)
+    ('−18.21 ± 0.07', '1234 ± 20', '0.052 ± 0.001')
+    """
+    if not (math.isfinite(value) and math.isfinite(error)) or error <= 0:
+        return number(value, 5)
+    decimals = max(0, -math.floor(math.log10(error)))
+    if decimals > 9:
+        return number(value, 5)
+    return f"{value:.{decimals}f} ± {error:.{decimals}f}".replace("-", MINUS)
+
+
 def percent(share: float) -> str:
     """A share in per cent; one that is not zero does not become it.
 
