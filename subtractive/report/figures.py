@@ -42,7 +42,7 @@ def _legend(figure: Figure) -> None:
 
 def training_curves(history: History) -> Figure:
     """Mean log-likelihood per epoch, of training and of validation rows."""
-    figure, axes = panel((6.0, 2.9))
+    figure, axes = panel((4.8, 2.6))
     epochs = [row.epoch for row in history.epochs]
     mark = "o" if len(epochs) < 3 else ""
     axes.plot(epochs, history.train, color=OTHER, lw=1.4, marker=mark, ms=4, label="training")
@@ -69,15 +69,17 @@ def _without_the_start(scores: list[float]) -> tuple[float, float]:
 
 def comparison(result: Comparison) -> Figure:
     """Dots for mean log-likelihoods, with two standard errors on either side."""
-    figure, axes = panel((6.0, 0.5 * len(result.rivals) + 0.8))
+    figure, axes = panel((4.8, 0.5 * len(result.rivals) + 0.8))
     rivals = result.rivals[::-1]
     for place, rival in enumerate(rivals):
         if np.isfinite(rival.mean):
             colour = MODEL if rival is result.rivals[0] else OTHER
             axes.errorbar(rival.mean, place, xerr=2 * rival.error, fmt="o", color=colour, ms=7)
-    axes.set_yticks(range(len(rivals)), [rival.name for rival in rivals], fontsize=9)
+    axes.set_yticks(
+        range(len(rivals)), [rival.name.replace(", ", ",\n") for rival in rivals], fontsize=9
+    )
     axes.set_ylim(-0.6, len(rivals) - 0.4)
-    axes.set_xlabel("mean log-likelihood of a test row (further right is better)", fontsize=9)
+    axes.set_xlabel("mean log-likelihood (further right is better)", fontsize=9)
     axes.grid(axis="x", color="#e5e8ec", lw=0.8)
     axes.set_axisbelow(True)
     return figure

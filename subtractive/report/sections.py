@@ -85,7 +85,7 @@ def held_out(view: View) -> str:
 
 def _scope_of(view: View, result: Comparison) -> str:
     if not view.discrete and not np.isnan(view.codes).any():
-        return "All columns and all rows are compared."
+        return "All columns are compared."
     return (
         f"Compared are the {_number_of(result.num_columns, 'continuous column', None)} alone, for "
         "which the model's exact marginal is taken, on rows without gaps in them: Gaussian "
@@ -238,12 +238,14 @@ def structure(view: View) -> str:
         "Which columns meet when: orange dots are inputs, purple dots multiply what is to their "
         "right and add up, with and without sign; the number says over how many columns."
     )
-    if len(graph.regions) == 1:
-        words = "All columns meet at once, in components that know them together."
+    if len(names) == 1:
+        words = "There is one column, and nothing to meet."
+    elif len(graph.regions) == 1:
+        words = "All columns meet at once, in components that know how they vary together."
     if len(circuits) > 1:
         words += f" The model mixes {len(circuits)} such trees; this is the first."
     drawn = root.num_leaves
-    if drawn < len(graph.input_regions):
+    if len(graph.regions) > 1 and drawn < len(graph.input_regions):
         words += f" The upper part is drawn: {drawn} branches of {len(graph.input_regions)}."
     picture_of_it = picture(region_tree(root), "The region graph of the model", wide=True)
     return section("Structure", [paragraph(words), picture_of_it])

@@ -45,6 +45,9 @@ class Branch:
 def outline(graph: RegionGraph, names: Sequence[str], most: int = MOST_LEAVES) -> Branch:
     """The upper part of a region tree, unfolded level by level as long as there is room."""
     root = _branch(graph, graph.root, names)
+    if root.is_input and root.size > 1:  # one region for all: its columns in place of children
+        root.children = [Branch(label(name), 1, is_input=True) for name in names[:most]]
+        root.is_input = False
     leaves, waiting = 1, [(graph.root, root)]
     while waiting:
         region, branch = waiting.pop(0)
@@ -123,7 +126,7 @@ def sum_weights(circuits: Sequence[Circuit]) -> Floats:
 
 def weight_histogram(weights: Floats) -> Figure:
     """How many weights have which size, negative ones in another colour."""
-    figure, axes = panel((6.0, 2.7))
+    figure, axes = panel((4.8, 2.5))
     low, high = np.quantile(weights, [0.001, 0.999])
     reach = float(max(abs(low), abs(high))) or 1.0
     edges = np.linspace(-reach if weights.min() < 0 else 0.0, reach, 61)

@@ -23,7 +23,7 @@ nav a { color: inherit; margin-right: 1rem; white-space: nowrap; display: inline
 .gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr));
   gap: .9rem; margin-bottom: .9rem; }
 figure { margin: 0 0 .9rem; padding: .5rem; background: #fff; border: 1px solid var(--line);
-  border-radius: .5rem; color: #1d2430; max-width: 44rem; }
+  border-radius: .5rem; color: #1d2430; max-width: 38rem; }
 .gallery figure { margin: 0; }
 figure img { display: block; width: 100%; height: auto; }
 figure.wide img { min-width: 30rem; }

@@ -65,14 +65,14 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def measured(value: float, error: float) -> str:
-    """A number with its standard error, in as many decimals as the error has meaning.
+    """A number with its standard error, the error in two digits.
 
     >>> measured(-18.2083, 0.0683), measured(1234.5, 20.0), measured(0.052, 0.0012)
-    ('−18.21 ± 0.07', '1234 ± 20', '0.052 ± 0.001')
+    ('−18.208 ± 0.068', '1234 ± 20', '0.0520 ± 0.0012')
     """
     if not (math.isfinite(value) and math.isfinite(error)) or error <= 0:
         return number(value, 5)
-    decimals = max(0, -math.floor(math.log10(error)))
+    decimals = max(0, 1 - math.floor(math.log10(error)))
     if decimals > 9:
         return number(value, 5)
     return f"{value:.{decimals}f} ± {error:.{decimals}f}".replace("-", MINUS)
@@ -100,7 +100,7 @@ def state(value: object) -> str:
     if isinstance(value, int | np.integer):
         return str(int(value)).replace("-", MINUS)
     if isinstance(value, float | np.floating):
-        return number(float(value), 5)
+        return number(float(value))
     return short(value)
 
 
