@@ -13,7 +13,6 @@ import pytest
 import torch
 from browser import look_at, photograph
 from scipy.integrate import trapezoid
-from scipy.stats import multivariate_normal
 
 import subtractive as sub
 from subtractive.cli import main
@@ -173,9 +172,9 @@ def test_names_and_values_are_shown_as_they_are_and_never_as_markup(tmp_path):
     assert "&amp;" in words
 
 
-@pytest.mark.parametrize("kind", ["squared", "monotonic"])
-def test_the_same_input_gives_the_same_bytes(kind, tmp_path):
-    frame = mixed(np.random.default_rng(0))
+@pytest.mark.parametrize(("kind", "make"), [("squared", mixed), ("monotonic", one_number)])
+def test_the_same_input_gives_the_same_bytes(kind, make, tmp_path):
+    frame = make(np.random.default_rng(0))
     model = fitted(frame, kind=kind)
     model.save(tmp_path / "model")
     sub.write_report(model, frame, tmp_path / "one.html")
@@ -183,8 +182,6 @@ def test_the_same_input_gives_the_same_bytes(kind, tmp_path):
     page = (tmp_path / "one.html").read_bytes()
     assert page == (tmp_path / "two.html").read_bytes()
     assert (b"can only add" in page) == (kind == "monotonic")
-    sub.write_report(model, frame, tmp_path / "two.html", seed=1)
-    assert page != (tmp_path / "two.html").read_bytes()
 
 
 def test_a_mixture_shows_its_first_tree(tmp_path):
@@ -204,10 +201,9 @@ def test_full_covariances_and_impossible_rows_are_told(tmp_path):
     assert "1\nimpossible rows, not in the mean" in words
 
 
-@pytest.mark.parametrize("rows", [1, 5])
-def test_tiny_tables_and_columns_without_values_are_shown(rows, tmp_path):
+def test_tiny_tables_and_columns_without_values_are_shown(tmp_path):
     frame = mixed(np.random.default_rng(0))
-    few = frame.iloc[1 : rows + 1].assign(height=np.nan)
+    few = frame.iloc[1:2].assign(height=np.nan)
     sub.write_report(fitted(frame), few, tmp_path / "page.html")
     assert "rows are complete" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
@@ -244,6 +240,13 @@ def test_bars_are_the_probabilities_of_states(mixed_view):
     assert mixed_view.states(mixed_view.schema.place["owner"]) == ["false", "true"]
 
 
+def gaussian_scores(rows, mean, covariance):
+    """Log-densities of a Gaussian, from its formula."""
+    away = rows - mean
+    distance = (away * np.linalg.solve(covariance, away.T).T).sum(1)
+    return -0.5 * (distance + np.linalg.slogdet(2 * np.pi * covariance)[1])
+
+
 def test_a_gaussian_baseline_is_the_gaussian_of_the_training_rows(monkeypatch):
     monkeypatch.setattr(baselines, "SIZES", (1,))
     frame = numeric(np.random.default_rng(0)) * [1.0, 100.0, 0.01, 1.0] + 3.0
@@ -251,12 +254,13 @@ def test_a_gaussian_baseline_is_the_gaussian_of_the_training_rows(monkeypatch):
     result = baselines.compare(view)
     train, valid, test = (frame.to_numpy()[rows] for rows in baselines._split(np.arange(90), 0))
     assert (len(train) + len(valid), len(test)) == (result.num_train, result.num_test) == (72, 18)
-    covariance = np.cov(train.T, bias=True)
-    full = multivariate_normal(train.mean(0), covariance).logpdf(test)
-    diagonal = multivariate_normal(train.mean(0), np.diag(np.diag(covariance))).logpdf(test)
+    # scikit-learn adds a millionth to the variances, here to those of standardised columns.
+    covariance = np.cov(train.T, bias=True) + 1e-6 * np.diag(train.var(0))
     model, first, second = result.rivals
-    np.testing.assert_allclose(first.scores, full, rtol=0, atol=1e-2)
-    np.testing.assert_allclose(second.scores, diagonal, rtol=0, atol=1e-4)
+    full = gaussian_scores(test, train.mean(0), covariance)
+    np.testing.assert_allclose(first.scores, full, rtol=1e-7, atol=1e-7)
+    diagonal = gaussian_scores(test, train.mean(0), np.diag(np.diag(covariance)))
+    np.testing.assert_allclose(second.scores, diagonal, rtol=1e-7, atol=1e-7)
     scores = view.model.score_samples(pd.DataFrame(test, columns=frame.columns))
     np.testing.assert_allclose(model.scores, scores, rtol=1e-9, atol=1e-9)
 
@@ -336,20 +340,19 @@ def test_printed_json_has_null_where_a_number_is_not_finite(tmp_path, capsys):
     assert answer["best_validation_score"] is None
 
 
-@pytest.mark.parametrize("make", [mixed, hostile], ids=["mixed", "hostile"])
-def test_a_browser_shows_every_picture_and_has_no_complaints(make, tmp_path):
+@pytest.mark.parametrize(("make", "width"), [(mixed, 1280), (hostile, 400)], ids=["wide", "phone"])
+def test_a_browser_shows_every_picture_and_has_no_complaints(make, width, tmp_path):
     frame = make(np.random.default_rng(0))
     page = tmp_path / "page.html"
     sub.write_report(fitted(frame), frame, page)
     count = len(Reader(page.read_text(encoding="utf-8")).named("img"))
-    for width in (1280, 400):
-        facts = look_at(page, width)
-        assert facts["console"] == []
-        assert [name for name in facts["requests"] if not name.startswith("data:")] == []
-        assert facts["scripts"] == 0
-        assert len(facts["images"]) == count
-        assert np.min(facts["images"]) > 50  # pictures have a size, by themselves and on the page
-        assert facts["width"][0] <= facts["width"][1]  # nothing sticks out sideways
-        pixels = matplotlib.image.imread(photograph(page, width))
-        assert len(np.unique(pixels[..., :3].reshape(-1, 3), axis=0)) > 100
-        assert (pixels[..., :3].min(-1) < 0.5).mean() > 0.01
+    facts = look_at(page, width)
+    assert facts["console"] == []
+    assert [name for name in facts["requests"] if not name.startswith("data:")] == []
+    assert facts["scripts"] == 0
+    assert len(facts["images"]) == count
+    assert np.min(facts["images"]) > 50  # pictures have a size, by themselves and on the page
+    assert facts["width"][0] <= facts["width"][1]  # nothing sticks out sideways
+    pixels = matplotlib.image.imread(photograph(page, width))
+    assert len(np.unique(pixels[..., :3].reshape(-1, 3), axis=0)) > 100
+    assert (pixels[..., :3].min(-1) < 0.5).mean() > 0.01
