@@ -84,7 +84,7 @@ def _header(view: View) -> str:
     shape = "all columns at once" if len(graph.regions) == 1 else f"a tree of depth {graph.depth}"
     words = (
         f"It is {ADDS[model.kind]}, over {shape if trees == 1 else f'{trees} trees'} (settings: "
-        f"{model.n_components} components, structure {model.structure})."
+        f"{model.n_components or 'chosen'} components, structure {model.structure})."
     )
     possible = view.scores[np.isfinite(view.scores)]
     facts = [

@@ -36,8 +36,9 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
     There is no ``predict``: with negative weights no row belongs to a component.
 
     Args:
-        n_components: Functions per column, and units of every layer. If not given, 32 in trees,
-            and in flat mixtures 4, 16 or 64, whichever held-out rows find most likely.
+        n_components: Functions per column, and units of every layer. If not given, 8, 16 or 32
+            in trees, by the number of rows, and in flat mixtures 4, 16 or 64, whichever held-out
+            rows find most likely.
         kind: ``"squared"`` may subtract; ``"monotonic"`` only adds, as usual mixtures do;
             ``"squared-monotonic"`` squares what only adds.
         structure: Which columns meet when: ``"binary"`` or ``"linear"`` for a random tree,

@@ -42,15 +42,15 @@ KINDS = ("squared", "monotonic", "squared-monotonic")
 STRUCTURES = ("auto", "binary", "linear", "flat", "chow-liu")
 COVARIANCES = ("full", "diagonal")
 SMALL = 50  # a table of fewer different rows trains without a held-out part
-# What a user leaves open, see docs/quality.md: a tree's units and squares, sizes that EM tries.
-UNITS, SQUARES = 32, 8
+# What a user leaves open, see docs/quality.md: squares of a tree, sizes that EM tries.
+SQUARES = 8
 SIZES = (4, 16, 64)
 # EM starts so often, but large problems once: so many rows times components times columns².
-RESTARTS, LARGE = 3, 10**8
+RESTARTS, LARGE = 3, 5 * 10**7
 # Of fewer rows per column a tree learns less than full covariances do: it is not tried.
 ROWS_PER_COLUMN = 100
 # Adam's rate falls to a hundredth of this over so many steps, in so many epochs at least.
-RATE, STEPS, LEAST_EPOCHS = 0.03, 2000, 8
+RATE, STEPS, LEAST_EPOCHS = 0.03, 1500, 8
 STEPS_AFTER_EM = 400
 # Full covariances see rows with the same gaps together: of few gaps, or few patterns, only.
 MOST_PATTERNS = 32
@@ -233,7 +233,7 @@ class Recipe:
 
     def _circuit(self, rows: Rows, families: Sequence[InputFamily], seed: int) -> Density:
         graph, inputs = self._graph(rows, families, seed)
-        num_units = self.num_components or UNITS
+        num_units = self.num_components or units_of_tree(rows)
         squares = self.num_squares or min(SQUARES, num_units)
         circuit = Circuit(
             graph,
@@ -267,6 +267,11 @@ def split(rows: Rows, fraction: float, seed: int) -> tuple[Rows, Rows | None]:
     order = torch.randperm(len(rows.x), generator=torch.Generator().manual_seed(seed))
     train, valid = order[num_valid:], order[:num_valid]
     return Rows(rows.x[train], rows.weights[train]), Rows(rows.x[valid], rows.weights[valid])
+
+
+def units_of_tree(rows: Rows) -> int:
+    """The more rows, the more units can be told apart."""
+    return 32 if len(rows.x) >= 10_000 else 16 if len(rows.x) >= 1_000 else 8
 
 
 def batch_size(rows: Rows) -> int:
