@@ -33,7 +33,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 	@echo "setup: done"
 
-demo: $(STAMP) ## draw the ring that a squared mixture fits with two components, into out/
+demo: $(STAMP) ## a ring with two components, exact answers, and a page about a real table, in out/
 # One thread: the models are small, and threads would wait for each other.
 	@OMP_NUM_THREADS=1 $(RUN) -m subtractive.demo --out out
 

@@ -1,4 +1,4 @@
-"""The demo: a ring with two components, then exact answers from a fitted table with gaps."""
+"""The demo: a ring with two components, exact answers from circles, and a real table."""
 
 from __future__ import annotations
 
@@ -114,6 +114,31 @@ def show_imputation(model: sub.SquaredCircuit, generator: torch.Generator) -> No
         print("   " + "  |".join(" ".join(cell(value) for value in part) for part in row))
 
 
+def learn_penguins(out: Path) -> None:
+    """Fit a real table with text and gaps, ask it, and write a page about it."""
+    print("3. A real table: 344 penguins, text and numbers with gaps")
+    table = sub.penguins()
+    model = sub.SubtractiveMixture(random_state=0, verbose=True).fit(table)
+    gentoo = {"species": "Gentoo"}
+    heavy = {"body_mass_g": (5000, None)}
+    for given in ({}, gentoo, gentoo | {"sex": "female"}, gentoo | {"sex": "male"}):
+        rows = table.dropna()
+        for name, value in given.items():
+            rows = rows[rows[name] == value]
+        said = ", ".join(given.values()) or "any penguin"
+        share = (rows["body_mass_g"] >= 5000).mean()
+        chance = model.probability(heavy, given or None)
+        print(
+            f"   P(mass >= 5 kg | {said:14s}) = {chance:.3f}   ({share:.3f} of {len(rows)} rows)"
+        )
+    print("   three draws given species = Gentoo and a flipper of 215 mm:")
+    drawn = model.sample(3, given=gentoo | {"flipper_length_mm": 215}, random_state=0)
+    print("\n".join(f"     {line}" for line in drawn.round(1).to_string(index=False).splitlines()))
+    model.save(out / "penguins.model")
+    sub.write_report(model, table, out / "penguins.html")
+    print(f"   written: {out / 'penguins.model'} (subtractive info ...), {out / 'penguins.html'}")
+
+
 def cell(value: float) -> str:
     """A number in seven characters, a gap as a dot."""
     return f"{'.':>7s}" if math.isnan(value) else f"{value:7.2f}"
@@ -130,6 +155,7 @@ def run(out: Path) -> None:
     """Run the demo, its pictures going to a folder."""
     draw_ring(out)
     answer_questions(out)
+    learn_penguins(out)
 
 
 def main() -> None:

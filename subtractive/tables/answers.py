@@ -85,7 +85,7 @@ class TableDensity:
         generator = as_generator(random_state) if sample else None
         return self._filled(self._read(X), X, generator)
 
-    def condition(self, given: Mapping[Hashable, object]) -> TableDensity:
+    def condition(self, given: Mapping[Any, object]) -> TableDensity:
         """The density of the other columns, given values of some: ``{"age": 40}``."""
         if not isinstance(given, Mapping) or not given:
             raise ValueError(
@@ -119,8 +119,8 @@ class TableDensity:
 
     def probability(
         self,
-        event: Mapping[Hashable, object],
-        given: Mapping[Hashable, object] | None = None,
+        event: Mapping[Any, object],
+        given: Mapping[Any, object] | None = None,
     ) -> float:
         """P(event | given): intervals ``(low, high)``, ``None`` being an open end, or values.
 
@@ -176,7 +176,7 @@ class TableDensity:
             raise ValueError(f"the table lacks the columns {missing}; it has {list(table.names)}.")
         return table
 
-    def _given(self, given: Mapping[Hashable, object]) -> torch.Tensor:
+    def _given(self, given: Mapping[Any, object]) -> torch.Tensor:
         """Given values as a row of codes (1, d)."""
         self.schema.check_names(list(given), "given")
         row = self.schema.encode(read_mapping(given), 1)
@@ -186,7 +186,7 @@ class TableDensity:
         _check_possible(row)
         return row.x
 
-    def _given_values(self, given: Mapping[Hashable, object]) -> dict[int, Any]:
+    def _given_values(self, given: Mapping[Any, object]) -> dict[int, Any]:
         """The given value of each variable."""
         place = self.schema.place
         raws = read_mapping(given)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Self, final
+from typing import Any, Self, final
 
 import torch
 from sklearn.base import BaseEstimator, DensityMixin
@@ -82,7 +82,7 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
         n_squares: int | None = None,
         n_structures: int = 1,
         covariance: str = "full",
-        columns: Mapping[Hashable, object] | Schema | None = None,
+        columns: Mapping[Any, object] | Schema | None = None,
         unknown: str = "error",
         max_epochs: int = 100,
         validation_fraction: float = 0.1,
@@ -150,7 +150,7 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
         """Fill missing values with conditional means or modes, or by joint sampling."""
         return self._asked().impute(X, sample=sample, random_state=random_state)
 
-    def condition(self, given: Mapping[Hashable, object]) -> TableDensity:
+    def condition(self, given: Mapping[Any, object]) -> TableDensity:
         """The density of the other columns given values of some, ``{"age": 40}``."""
         return self._asked().condition(given)
 
@@ -159,7 +159,7 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
         return self._asked().marginal(columns)
 
     def probability(
-        self, event: Mapping[Hashable, object], given: Mapping[Hashable, object] | None = None
+        self, event: Mapping[Any, object], given: Mapping[Any, object] | None = None
     ) -> float:
         """P(event | given), see :meth:`TableDensity.probability`."""
         return self._asked().probability(event, given)

@@ -15,7 +15,7 @@ from subtractive.tables.reading import read_mapping
 from subtractive.tables.schema import Schema
 
 
-def as_box(schema: Schema, event: Mapping[Hashable, object]) -> dict[int, Side] | None:
+def as_box(schema: Schema, event: Mapping[Any, object]) -> dict[int, Side] | None:
     """The box of an event; ``None`` if constant columns, or copies, exclude it."""
     if not isinstance(event, Mapping) or not event:
         raise ValueError(

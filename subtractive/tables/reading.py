@@ -107,7 +107,7 @@ def read_frame(native: AnyTable) -> Table:
     return Table(columns, FrameLook(frame.head(0).to_native()), len(frame))
 
 
-def read_mapping(values: Mapping[Hashable, object]) -> tuple[RawColumn, ...]:
+def read_mapping(values: Mapping[Any, object]) -> tuple[RawColumn, ...]:
     """Single values by column, as columns of one row; types are as in a data frame."""
     columns = []
     for name, value in values.items():

@@ -50,7 +50,7 @@ RESTARTS, LARGE = 3, 5 * 10**7
 # Of fewer rows per column a tree learns less than full covariances do: it is not tried.
 ROWS_PER_COLUMN = 100
 # Adam's rate falls to a hundredth of this over so many steps, in so many epochs at least.
-RATE, STEPS, LEAST_EPOCHS = 0.03, 1500, 8
+RATE, STEPS, LEAST_EPOCHS = 0.03, 1500, 12
 STEPS_AFTER_EM = 400
 # Full covariances see rows with the same gaps together: of few gaps, or few patterns, only.
 MOST_PATTERNS = 32

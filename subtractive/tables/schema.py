@@ -55,7 +55,7 @@ class Schema:
         cls,
         X: object,
         *,
-        columns: Mapping[Hashable, object] | None = None,
+        columns: Mapping[Any, object] | None = None,
         unknown: str = "error",
         sample_weight: object | None = None,
     ) -> Schema:
