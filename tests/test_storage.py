@@ -164,6 +164,38 @@ def test_flipped_bits_are_refused(tmp_path):
             sub.load(path)
 
 
+def spoiled(content, generator):
+    """Bytes of a file with some of them changed, cut, moved, repeated or replaced."""
+    damaged = bytearray(content)
+    start = generator.randrange(len(damaged))
+    stop = min(len(damaged), start + generator.randint(1, 64))
+    action = generator.randrange(5)
+    if action == 0:
+        damaged[start:stop] = generator.randbytes(stop - start)
+    elif action == 1:
+        del damaged[start:stop]
+    elif action == 2:
+        damaged[start:start] = generator.randbytes(stop - start)
+    elif action == 3:
+        damaged[start:start] = damaged[start:stop]
+    else:
+        damaged[:8] = generator.randrange(2**64).to_bytes(8, "little")
+    return bytes(damaged)
+
+
+def test_spoiled_files_are_refused(tmp_path):
+    path = tmp_path / "model"
+    mixed().save(path)
+    content = path.read_bytes()
+    generator = random.Random(1)
+    for _ in range(1000):
+        damaged = spoiled(content, generator)
+        if damaged != content:
+            path.write_bytes(damaged)
+            with pytest.raises(sub.FileFormatError):
+                sub.load(path)
+
+
 def mutations(value, generator):
     """A copy of a description in which something, somewhere, is something else."""
     others = [None, True, -1, 0, 1, 7, 2**40, 10**400, 1e308, float("nan"), "", "x", "Gaussian"]

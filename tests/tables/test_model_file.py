@@ -1,7 +1,9 @@
 """Estimators are saved to a file and loaded again, schema and all."""
 
 import copy
+import json
 import random
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -82,6 +84,14 @@ def test_a_model_of_an_array_answers_with_arrays(tmp_path):
 def test_saving_needs_a_fitted_model(tmp_path):
     with pytest.raises(Exception, match="not fitted"):
         sub.SubtractiveMixture().save(tmp_path / "model")
+
+
+def test_a_file_of_an_earlier_version_still_loads():
+    path = Path(__file__).parents[1] / "golden" / "version-1-estimator.model"
+    expected = json.loads(path.with_suffix(".json").read_text())
+    model = sub.load(path)
+    scores = model.score_samples(frame().head(len(expected)))
+    np.testing.assert_allclose(scores, expected, rtol=1e-12, atol=1e-12)
 
 
 def changed_somewhere(value, generator):
