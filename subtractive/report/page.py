@@ -68,7 +68,7 @@ def make_page(view: View) -> str:
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
-        f"<title>A density of {count(len(view.schema.names))} columns</title>"
+        f"<title>{text(_title(view))}</title>"
         f"<style>{CSS}</style></head>\n<body><header>{_header(view)}</header>"
         f"<nav>{links}</nav><main>\n{body}\n</main>"
         "<footer>Written by subtractive. Every density, probability and sample here is exact for "
@@ -78,8 +78,6 @@ def make_page(view: View) -> str:
 
 def _header(view: View) -> str:
     model, graph = view.model, view.circuits()[0].graph
-    columns = len(view.schema.names)
-    name = f"The joint density of {count(columns)} {'column' if columns == 1 else 'columns'}"
     trees = len(view.circuits())
     shape = "all columns at once" if len(graph.regions) == 1 else f"a tree of depth {graph.depth}"
     words = (
@@ -89,7 +87,7 @@ def _header(view: View) -> str:
     possible = view.scores[np.isfinite(view.scores)]
     facts = [
         ("rows of this table", count(view.table.num_rows)),
-        ("columns", count(columns)),
+        ("columns", count(len(view.schema.names))),
         ("entries missing", percent(_missing(view))),
         ("parameters", count(sum(p.numel() for p in view.density.parameters()))),
         (
@@ -100,7 +98,14 @@ def _header(view: View) -> str:
     left_out = len(view.scores) - len(possible)
     if left_out:
         facts.append(("impossible rows, not in the mean", count(left_out)))
-    return f"<h1>{text(name)}</h1>{paragraph(words)}{tiles(facts)}"
+    return f"<h1>{text(_title(view))}</h1>{paragraph(words)}{tiles(facts)}"
+
+
+def _title(view: View) -> str:
+    columns = len(view.schema.names)
+    if columns == 1:
+        return "The density of 1 column"
+    return f"The joint density of {count(columns)} columns"
 
 
 def _missing(view: View) -> float:
