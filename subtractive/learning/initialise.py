@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
 from subtractive.inputs.layer import InputLayer
 from subtractive.inputs.statistics import Sample
+from subtractive.learning.batches import check_weights
 from subtractive.queries.evidence import make_evidence
 
 # A start need not have seen more rows than this.
@@ -105,16 +106,9 @@ def _scale_to_one(circuit: Circuit, log_size: float) -> None:
         layer.weights.multiply_by(math.exp(exponent))
 
 
-def row_weights(weights: Tensor | Sequence[float] | None, count: int) -> Tensor:
+def row_weights(weights: object | None, count: int) -> Tensor:
     """Weights of the rows, (n,) in float64; ones if none are given."""
-    if weights is None:
-        return torch.ones(count, dtype=torch.float64)
-    shares = torch.as_tensor(weights).detach().cpu().double()
-    if shares.shape != (count,):
-        raise ValueError(
-            f"weights needs one number per row: expected shape {(count,)}, got "
-            f"{tuple(shares.shape)}."
-        )
-    if not bool((shares >= 0).all()) or not 0 < float(shares.sum()) < math.inf:
-        raise ValueError("weights must be non-negative finite numbers, and not all of them zero.")
+    shares = check_weights(weights, count, torch.device("cpu"))
+    if count > 0 and not bool((shares > 0).any()):
+        raise ValueError("a start from data needs a row that counts: all weights are zero.")
     return shares

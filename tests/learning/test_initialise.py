@@ -242,9 +242,9 @@ BAD = {
     "infinite": (torch.full((5, D), math.inf), None, "needs finite values, got inf"),
     "columns": (torch.zeros(5, D + 1), None, r"must have shape \(rows, 4\)"),
     "weights": (torch.zeros(5, D), torch.ones(4), r"expected shape \(5,\), got \(4,\)"),
-    "negative": (torch.zeros(5, D), -torch.ones(5), "non-negative finite numbers"),
-    "no weight": (torch.zeros(5, D), torch.zeros(5), "not all of them zero"),
-    "nan weight": (torch.zeros(5, D), torch.full((5,), math.nan), "non-negative finite numbers"),
+    "negative": (torch.zeros(5, D), -torch.ones(5), "finite and not negative"),
+    "no weight": (torch.zeros(5, D), torch.zeros(5), "all weights are zero"),
+    "nan weight": (torch.zeros(5, D), torch.full((5,), math.nan), "finite and not negative"),
 }
 
 
