@@ -156,7 +156,7 @@ def test_weights_stay_in_the_range_of_single_precision_when_z_cannot_be_one():
     assert density.log_prob(data).isfinite().all()
 
 
-@pytest.mark.parametrize("family", set(EVERY) - {"rbf"})
+@pytest.mark.parametrize("family", [name for name in EVERY if name != "rbf"])
 def test_a_start_from_data_is_better_than_one_without(family):
     data = sensible(family)
     better = 0
@@ -178,7 +178,7 @@ def test_monotonic_circuits_start_better_too(family):
     assert abs(density.log_partition().item()) < 1e-9
 
 
-@pytest.mark.parametrize("family", set(EVERY) - {"rbf"})
+@pytest.mark.parametrize("family", [name for name in EVERY if name != "rbf"])
 def test_the_same_seed_gives_the_same_start_and_another_seed_another(family):
     first, second, third = (sub.SquaredCircuit(build(family)) for _ in range(3))
     for density, seed in ((first, 1), (second, 1), (third, 2)):
@@ -187,7 +187,7 @@ def test_the_same_seed_gives_the_same_start_and_another_seed_another(family):
     assert not same(state(first), state(third))
 
 
-@pytest.mark.parametrize("family", set(EVERY) - {"rbf"})
+@pytest.mark.parametrize("family", [name for name in EVERY if name != "rbf"])
 def test_units_start_apart(family):
     circuit = build(family)
     sub.initialise(sub.SquaredCircuit(circuit), sensible(family))
