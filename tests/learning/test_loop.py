@@ -168,6 +168,15 @@ def test_weights_that_a_step_has_ruined_are_never_kept():
     assert density.log_prob(table()).isfinite().all()
 
 
+@pytest.fixture
+def interrupts():
+    """Ctrl-C as in a terminal: processes in the background are started to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_keeps_the_best_weights_so_far():
     density = model()
     start = density.log_prob(table()).mean()
