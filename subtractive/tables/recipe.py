@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, final
 
 import numpy as np
@@ -125,7 +126,7 @@ class Recipe:
         """Train each candidate on most of the rows, and keep what the others find most likely."""
         train, valid = split(rows, self.validation_fraction, seed)
         best: Learned | None = None
-        for candidate in self._candidates(train, valid, families):
+        for candidate in self._candidates(train, families):
             density = candidate.start(seed)
             history = self._train(density, train, valid, candidate.num_steps, seed)
             if best is None or history.best_score > best.history.best_score:
@@ -166,11 +167,11 @@ class Recipe:
             progress=self.progress,
         )
 
-    def _candidates(
-        self, train: Rows, valid: Rows | None, families: Sequence[InputFamily]
-    ) -> Iterator[Candidate]:
+    def _candidates(self, train: Rows, families: Sequence[InputFamily]) -> Iterator[Candidate]:
         if self._may_start_from_em(train, families):
-            yield Candidate(lambda seed: self._from_em(train, valid, seed), STEPS_AFTER_EM)
+            # Which size is best shows after training only: EM overfits sizes that learn well.
+            for size in self._sizes(train):
+                yield Candidate(partial(self._from_em, train, size), STEPS_AFTER_EM)
             if self.structure == "flat" or len(train.x) < ROWS_PER_COLUMN * len(families):
                 return
         yield Candidate(lambda seed: self._from_data(train, families, seed), STEPS)
@@ -194,31 +195,23 @@ class Recipe:
         """How many components EM tries: as the user says, or as the rows can pay for."""
         if self.num_components is not None and self.structure == "flat":
             return [self.num_components]
-        most = max(1, len(rows.x) // (4 * rows.x.shape[1]))
+        most = max(1, len(rows.x) // (2 * rows.x.shape[1]))
         if self.num_components is not None:
             return [min(self.num_components, most)]
         return [size for size in SIZES if size <= most] or [most]
 
-    def _from_em(self, train: Rows, valid: Rows | None, seed: int) -> Density:
+    def _from_em(self, rows: Rows, size: int, seed: int) -> Density:
         """A Gaussian mixture found by EM: exactly, as a circuit that may learn to subtract."""
-        judge = train if valid is None else valid
-        complete = ~judge.x.isnan().any(1)
-        best, best_score = None, -math.inf
-        for size in self._sizes(train):
-            work = len(train.x) * size * train.x.shape[1] ** 2
-            found = fit_gaussian_mixture(
-                train.x,
-                size,
-                weights=train.weights,
-                num_restarts=RESTARTS if work < LARGE else 1,
-                seed=seed,
-            )
-            scores = judge.weights[complete] * found.log_prob(judge.x[complete])
-            if best is None or float(scores.sum()) > best_score:
-                best, best_score = found, float(scores.sum())
-        assert best is not None
-        kept = best.weights > 0
-        parts = (best.weights[kept], best.means[kept], best.covariances[kept])
+        work = len(rows.x) * size * rows.x.shape[1] ** 2
+        found = fit_gaussian_mixture(
+            rows.x,
+            size,
+            weights=rows.weights,
+            num_restarts=RESTARTS if work < LARGE else 1,
+            seed=seed,
+        )
+        kept = found.weights > 0
+        parts = (found.weights[kept], found.means[kept], found.covariances[kept])
         if self.kind == "monotonic":
             return monotonic_gaussian_mixture(*parts, dtype=torch.float64)
         return squared_gaussian_mixture(*parts, dtype=torch.float64)
