@@ -21,7 +21,8 @@ from subtractive.tables.answers import TableDensity, draw_seed
 from subtractive.tables.description import describe_schema
 from subtractive.tables.looks import AnyTable
 from subtractive.tables.reading import Floats, RandomState, Table
-from subtractive.tables.recipe import Learned, Recipe, Rows, merge
+from subtractive.tables.recipe import Learned, Recipe
+from subtractive.tables.rows import Rows, merge
 from subtractive.tables.schema import Schema, infer_schema
 from subtractive.tables.validation import check_weights, read_table
 

@@ -13,7 +13,6 @@ from typing import NamedTuple, final
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from subtractive.circuits.circuit import Circuit
@@ -38,11 +37,11 @@ from subtractive.reductions.gaussian_mixture import (
 from subtractive.regions.chow_liu import chow_liu_tree
 from subtractive.regions.graph import RegionGraph
 from subtractive.regions.trees import flat, linear_tree, random_binary_tree
+from subtractive.tables.rows import Rows, batch_size, split
 
 KINDS = ("squared", "monotonic", "squared-monotonic")
 STRUCTURES = ("auto", "binary", "linear", "flat", "chow-liu")
 COVARIANCES = ("full", "diagonal")
-SMALL = 50  # a table of fewer different rows trains without a held-out part
 # What a user leaves open, see docs/quality.md: squares of a tree, sizes that EM tries.
 SQUARES = 8
 SIZES = (4, 16, 64)
@@ -53,15 +52,10 @@ ROWS_PER_COLUMN = 100
 # Adam's rate falls to a hundredth of this over so many steps, in so many epochs at least.
 RATE, STEPS, LEAST_EPOCHS = 0.03, 1500, 12
 STEPS_AFTER_EM = 400
+# A mixture that starts so many nats per column behind a tree is not trained.
+REACH = 0.1
 # Full covariances see rows with the same gaps together: of few gaps, or few patterns, only.
 MOST_PATTERNS = 32
-
-
-class Rows(NamedTuple):
-    """Encoded rows (n, d) in float64, NaN where missing, and their weights (n,)."""
-
-    x: Tensor
-    weights: Tensor
 
 
 class Learned(NamedTuple):
@@ -76,6 +70,7 @@ class Candidate(NamedTuple):
 
     start: Callable[[int], Density]
     num_steps: int
+    reach: float = math.inf  # nats per column that training may gain, at most
 
 
 @final
@@ -128,6 +123,8 @@ class Recipe:
         best: Learned | None = None
         for candidate in self._candidates(train, families):
             density = candidate.start(seed)
+            if best is not None and is_hopeless(density, valid, best, candidate):
+                continue
             history = self._train(density, train, valid, candidate.num_steps, seed)
             if best is None or history.best_score > best.history.best_score:
                 best = Learned(density.double(), history)
@@ -168,13 +165,15 @@ class Recipe:
         )
 
     def _candidates(self, train: Rows, families: Sequence[InputFamily]) -> Iterator[Candidate]:
-        if self._may_start_from_em(train, families):
-            # Which size is best shows after training only: EM overfits sizes that learn well.
-            for size in self._sizes(train):
-                yield Candidate(partial(self._from_em, train, size), STEPS_AFTER_EM)
-            if self.structure == "flat" or len(train.x) < ROWS_PER_COLUMN * len(families):
-                return
-        yield Candidate(lambda seed: self._from_data(train, families, seed), STEPS)
+        starts_from_em = self._may_start_from_em(train, families)
+        is_long = len(train.x) >= ROWS_PER_COLUMN * len(families)
+        has_tree = not starts_from_em or (is_long and self.structure != "flat")
+        if has_tree:
+            yield Candidate(lambda seed: self._from_data(train, families, seed), STEPS)
+        # Which size is best shows after training only: EM overfits sizes that learn well.
+        for size in self._sizes(train) if starts_from_em else []:
+            start = partial(self._from_em, train, size)
+            yield Candidate(start, STEPS_AFTER_EM, reach=REACH if has_tree else math.inf)
 
     def _may_start_from_em(self, rows: Rows, families: Sequence[InputFamily]) -> bool:
         """Whether a flat mixture is wanted, or worth a try, that EM can find a start for."""
@@ -252,40 +251,18 @@ class Recipe:
         return random_binary_tree(count, seed=seed), families
 
 
-def split(rows: Rows, fraction: float, seed: int) -> tuple[Rows, Rows | None]:
-    """Rows to train on, and rows to judge by: a random share, or none of a small table."""
-    num_valid = int(fraction * len(rows.x))
-    if len(rows.x) < SMALL or num_valid == 0:
-        return rows, None
-    order = torch.randperm(len(rows.x), generator=torch.Generator().manual_seed(seed))
-    train, valid = order[num_valid:], order[:num_valid]
-    return Rows(rows.x[train], rows.weights[train]), Rows(rows.x[valid], rows.weights[valid])
+def is_hopeless(density: Density, valid: Rows | None, best: Learned, candidate: Candidate) -> bool:
+    """Whether a start is so far behind the best model that training it would be a waste."""
+    if valid is None or candidate.reach == math.inf:
+        return False
+    with torch.no_grad():
+        score = float((valid.weights * density.log_prob(valid.x)).sum() / valid.weights.sum())
+    return best.history.best_score - score > candidate.reach * valid.x.shape[1]
 
 
 def units_of_tree(rows: Rows) -> int:
     """The more rows, the more units can be told apart."""
     return 32 if len(rows.x) >= 10_000 else 16 if len(rows.x) >= 1_000 else 8
-
-
-def batch_size(rows: Rows) -> int:
-    """Larger batches for larger tables: small ones need many steps more than smooth ones."""
-    return 512 if len(rows.x) >= 10_000 else 256 if len(rows.x) >= 2_000 else 64
-
-
-def merge(rows: Rows) -> Rows:
-    """Equal rows made one with the sum of their weights, whatever their order.
-
-    A row of weight two is therefore two rows, to the last bit.
-    """
-    codes = np.ascontiguousarray(rows.x.numpy()) + 0.0  # no negative zeros
-    codes[np.isnan(codes)] = np.nan  # and one NaN
-    keys = codes.view(np.dtype((np.void, codes.itemsize * codes.shape[1])))[:, 0]
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    # Sums do not depend on the order of rows either if their terms are sorted.
-    weights = rows.weights.numpy()
-    order = np.lexsort((weights, inverse))
-    totals = np.bincount(inverse[order], weights=weights[order])
-    return Rows(torch.from_numpy(codes[first]), torch.from_numpy(totals))
 
 
 def _flat(
