@@ -80,11 +80,11 @@ def as_batches(
 def _is_table(data: Sequence[Any]) -> bool:
     """Whether a list is a table, and not a list of tables or of pairs (table, weights)."""
     tables = (part[0] if isinstance(part, tuple | list) and part else part for part in data)
-    return not any(isinstance(part, Tensor | _Array) and np.ndim(part) == 2 for part in tables)
+    return not any(_is_array_of_rows(part) for part in tables)
 
 
-def _holds_arrays(part: Sequence[Any]) -> bool:
-    return len(part) > 0 and isinstance(part[0], Tensor | _Array) and np.ndim(part[0]) == 2
+def _is_array_of_rows(part: object) -> bool:
+    return isinstance(part, Tensor | _Array) and np.ndim(part) == 2
 
 
 @final
@@ -166,7 +166,7 @@ class Streamed(Batches):
 
     def _checked(self, part: object) -> tuple[Evidence, Tensor]:
         parts = [part]
-        if isinstance(part, tuple | list) and _holds_arrays(part):
+        if isinstance(part, tuple | list) and part and _is_array_of_rows(part[0]):
             parts = list(part)
         if len(parts) > 2:
             raise ValueError(
