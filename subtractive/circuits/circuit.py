@@ -8,6 +8,7 @@ from typing import Any, TypeVar, final
 import torch
 from torch import Tensor, nn
 
+from subtractive.circuits.ascent import Ascent, ascend
 from subtractive.circuits.building import (
     as_generator,
     build_inputs,
@@ -17,12 +18,13 @@ from subtractive.circuits.building import (
     fold_labels,
 )
 from subtractive.circuits.initialisers import Initialiser, uniform
-from subtractive.circuits.layers import HadamardLayer, Layer
+from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer, summed_product
+from subtractive.circuits.planning import Kind, Plan, kinds_of, make_plan
 from subtractive.circuits.route import Map, Route, Visit
 from subtractive.circuits.weights import WeightKind, Weights, real_weights
 from subtractive.inputs.base import InputFamily
 from subtractive.inputs.layer import InputLayer
-from subtractive.numerics.scaled import Scaled, settle
+from subtractive.numerics.scaled import Scaled, log_magnitude, log_sum, settle
 from subtractive.numerics.signed_log import SignedLog
 from subtractive.numerics.unscaled import Unscaled
 from subtractive.regions.graph import RegionGraph
@@ -104,6 +106,7 @@ class Circuit(nn.Module):
         self.inputs, self.layers = nn.ModuleList(inputs), nn.ModuleList(layers)
         self._map = Map.of(graph, schedule)
         self.straight = self._map.route(dict.fromkeys(graph.input_regions))
+        self._plans: dict[tuple[tuple[Kind, ...], bool], Plan | None] = {}
 
     @property
     def num_variables(self) -> int:
@@ -172,7 +175,7 @@ class Circuit(nn.Module):
 
     def all_layers(self) -> list[Layer]:
         """All product-and-sum layers, the root's last."""
-        return [self.layer(number) for number in range(len(self.layers))]
+        return list(self.layers)  # type: ignore[arg-type]
 
     def input_layer(self, number: int) -> InputLayer:
         """An input layer by its number."""
@@ -287,6 +290,59 @@ class Circuit(nn.Module):
     def signed_log(self, visit: Visit, children: Sequence[Unscaled | SignedLog]) -> SignedLog:
         """The rule of a climb in the paper's signed log arithmetic."""
         return self.layer(visit.layer).signed_log(children, visit.folds)
+
+    def log_root(self, route: Route, leaves: Sequence[Unscaled], *, squares: bool) -> Tensor:
+        """log Σ_s c_s, or log Σ_s |c_s|² of vectors or grams, (n,), the quick way where safe."""
+        careful = log_magnitude if squares else log_sum
+        quick = self.quick_log_root(route, leaves, squares=squares)
+        if quick is None or (quick.lost is not None and bool(quick.lost.all())):
+            return careful(self.root(route, leaves))
+        if quick.lost is None:
+            return quick.log_total
+        parts, order = [], []
+        for rows, is_quick in ((quick.lost, False), (~quick.lost, True)):
+            fewer = [leaf if leaf.some.shape[1] == 1 else leaf.rows(rows) for leaf in leaves]
+            again = self.quick_log_root(route, fewer, squares=squares) if is_quick else None
+            if again is not None and again.lost is None:
+                parts.append(again.log_total)
+            else:
+                parts.append(careful(self.root(route, fewer)))
+            order.append(rows.nonzero()[:, 0])
+        return torch.cat(parts)[torch.cat(order).argsort()]
+
+    def quick_log_root(
+        self, route: Route, leaves: Sequence[Unscaled], *, squares: bool
+    ) -> Ascent | None:
+        """The same by :mod:`subtractive.circuits.ascent` alone, if this circuit allows it."""
+        plan = self._plan(route, leaves, squares=squares)
+        if plan is None:
+            return None
+        layers = self.all_layers()
+        weights = [layers[visit.layer].weight(visit.folds) for visit in route.visits]
+        if any(weight.is_complex() for weight in weights):
+            return None
+
+        def careful(tensors: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
+            again = [
+                Unscaled(None, tensor) if is_exponent else Unscaled(tensor, None)
+                for tensor, is_exponent in zip(tensors, plan.is_exponent, strict=True)
+            ]
+            queue = iter(weights)
+            root = self.climb(route, again, lambda _, some: summed_product(some, next(queue)))
+            return (log_magnitude if squares else log_sum)(root)
+
+        return ascend(plan, [leaf.some for leaf in leaves], weights, careful)
+
+    def _plan(self, route: Route, leaves: Sequence[Unscaled], *, squares: bool) -> Plan | None:
+        """The plan of a route, remembered for the straight one, which training takes."""
+        kinds = kinds_of(leaves)
+        if kinds is None or any(isinstance(layer, KroneckerLayer) for layer in self.layers):
+            return None
+        if route.visits is not self.straight.visits:
+            return make_plan(route, kinds, squares=squares)
+        if (kinds, squares) not in self._plans:
+            self._plans[kinds, squares] = make_plan(route, kinds, squares=squares)
+        return self._plans[kinds, squares]
 
     def root(self, route: Route, leaves: Sequence[Unscaled]) -> Scaled:
         """The root's message, (1, n, s) or (1, n, s, s); rows that underflow are done again."""

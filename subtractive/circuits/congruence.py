@@ -25,28 +25,32 @@ class _Congruence(Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, gram: Tensor) -> Tensor:  # noqa: ANN401
         ctx.save_for_backward(weight, gram)
-        return _from_left(weight, _from_right(gram, weight.mH))
+        return from_left(weight, from_right(gram, weight.mH))
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        """``∂/∂G = Wᴴ S W`` and ``∂/∂W = 2 S W G``, the slope S being made its own adjoint."""
         weight, gram = ctx.saved_tensors
-        mixed = _from_right(0.5 * (slope + slope.mH), weight)  # (f, n, o, j)
-        regions, rows, outputs, width = mixed.shape
-        beside = mixed.movedim(1, 2).reshape(regions, outputs, rows * width)
-        to_weight = torch.bmm(beside, gram.reshape(regions, rows * width, width))
-        return 2 * to_weight, _from_left(weight.mH, mixed)
+        return congruence_slopes(weight, gram, 0.5 * (slope + slope.mH))
 
 
-def _from_right(grams: Tensor, matrix: Tensor) -> Tensor:
+def congruence_slopes(weight: Tensor, gram: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+    """``∂/∂W = 2 S W G`` and ``∂/∂G = Wᴴ S W``, the slope S being its own adjoint."""
+    mixed = from_right(slope, weight)  # (f, n, o, j)
+    regions, rows, outputs, width = mixed.shape
+    beside = mixed.movedim(1, 2).reshape(regions, outputs, rows * width)
+    to_weight = torch.bmm(beside, gram.reshape(regions, rows * width, width))
+    return 2 * to_weight, from_left(weight.mH, mixed)
+
+
+def from_right(grams: Tensor, matrix: Tensor) -> Tensor:
     """``G M`` of grams (f, n, i, j) and matrices (f, j, p)."""
     regions, rows, i, j = grams.shape
     product = torch.bmm(grams.reshape(regions, rows * i, j), matrix)
     return product.reshape(regions, rows, i, matrix.shape[2])
 
 
-def _from_left(matrix: Tensor, grams: Tensor) -> Tensor:
-    """``M G`` of matrices (f, o, i) and grams (f, n, i, p): one product for all rows, turned."""
+def from_left(matrix: Tensor, grams: Tensor) -> Tensor:
+    """``M G`` of matrices (f, o, i) and grams (f, n, i, p)."""
     if grams.shape[1] == 1:
         return torch.bmm(matrix, grams[:, 0])[:, None]
-    return _from_right(grams.mT, matrix.mT).mT
+    return matrix[:, None] @ grams

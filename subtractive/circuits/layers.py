@@ -186,8 +186,7 @@ class HadamardLayer(Layer):
         return [units] * len(widths)
 
     def scaled(self, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
-        # The square of a Hadamard product is the Hadamard product of the squares.
-        return _summed(multiply(children), self.weight(folds))
+        return summed_product(children, self.weight(folds))
 
     def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
         return _crossed(multiply(children), self.weight(folds), other.weight(folds))
@@ -236,6 +235,11 @@ class KroneckerLayer(Layer):
         self, above: Environment, siblings: Sequence[Unscaled | Scaled], slot: int
     ) -> Environment:
         return below_kronecker(above, siblings, slot)
+
+
+def summed_product(children: Sequence[Unscaled | Scaled], weight: Tensor) -> Scaled:
+    """``W (a ⊙ b ⊙ ...)``: the square of a Hadamard product is the product of the squares."""
+    return _summed(multiply(children), weight)
 
 
 def _summed(product: Scaled, weight: Tensor) -> Scaled:

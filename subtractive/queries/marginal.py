@@ -14,7 +14,6 @@ from torch import Tensor
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.route import Entry, Route
 from subtractive.inputs.layer import InputLayer
-from subtractive.numerics.scaled import Scaled, log_magnitude, log_sum
 from subtractive.numerics.unscaled import Unscaled, choose
 from subtractive.queries.evidence import Evidence
 
@@ -26,12 +25,12 @@ OBSERVED, MISSING, BY_ROW = "observed", "missing", "by row"
 
 def log_square_integral(circuit: Circuit, evidence: Evidence) -> Tensor:
     """log Σ_s ∫|c_s(x)|² over what is not observed, (n,)."""
-    return _by_blocks(circuit, evidence, square_leaf, log_magnitude)
+    return _by_blocks(circuit, evidence, square_leaf, squares=True)
 
 
 def log_integral(circuit: Circuit, evidence: Evidence) -> Tensor:
     """log Σ_s ∫c_s(x) over what is not observed, (n,), for a circuit that is never negative."""
-    return _by_blocks(circuit, evidence, plain_leaf, log_sum)
+    return _by_blocks(circuit, evidence, plain_leaf, squares=False)
 
 
 def square_leaf(layer: InputLayer, entry: Entry, evidence: Evidence) -> Unscaled:
@@ -90,16 +89,14 @@ def labels(circuit: Circuit, evidence: Evidence) -> dict[int, Hashable]:
 Leaf = Callable[[InputLayer, Entry, Evidence], Unscaled]
 
 
-def _by_blocks(
-    circuit: Circuit, evidence: Evidence, leaf: Leaf, finish: Callable[[Scaled], Tensor]
-) -> Tensor:
+def _by_blocks(circuit: Circuit, evidence: Evidence, leaf: Leaf, *, squares: bool) -> Tensor:
     if len(evidence) == 0:
         return torch.zeros(0, dtype=torch.float64, device=circuit.device)
     results, order = [], []
     for rows, route in blocks(circuit, evidence, leaf):
         part = _block(evidence, rows)
         leaves = [leaf(circuit.input_layer(e.layer), e, part) for e in route.entries]
-        results.append(finish(circuit.root(route, leaves)).expand(len(rows)))
+        results.append(circuit.log_root(route, leaves, squares=squares).expand(len(rows)))
         order.append(rows)
     if len(results) == 1:
         return results[0]

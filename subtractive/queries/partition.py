@@ -11,7 +11,7 @@ from torch import Tensor
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.route import Visit
 from subtractive.inputs.base import EVERYWHERE
-from subtractive.numerics.scaled import Scaled, log_magnitude, log_sum, settle
+from subtractive.numerics.scaled import Scaled, log_magnitude, settle
 from subtractive.numerics.signed_log import SignedLog
 from subtractive.numerics.unscaled import Unscaled
 
@@ -29,7 +29,11 @@ class CancellationError(ArithmeticError):
 
 def log_square_partition(circuit: Circuit) -> Tensor:
     """log Z = log Σ_s ∫|c_s|², a scalar, in float64, without the guard."""
-    root = circuit.root(circuit.straight, square_integrals(circuit))
+    leaves = square_integrals(circuit)
+    quick = circuit.quick_log_root(circuit.straight, leaves, squares=True)
+    if quick is not None and quick.lost is None:
+        return quick.log_total[0]
+    root = circuit.root(circuit.straight, leaves)
     if not _trace(root) > 0:
         raise CancellationError(
             f"the partition function came out as {float(_trace(root)):.3g} times its own scale: "
@@ -43,7 +47,7 @@ def log_square_partition(circuit: Circuit) -> Tensor:
 def log_plain_partition(circuit: Circuit) -> Tensor:
     """log Σ_s ∫c_s, a scalar, of a circuit that is never negative."""
     leaves = [layer.integral(slice(None), EVERYWHERE) for layer in circuit.input_layers()]
-    return log_sum(circuit.root(circuit.straight, leaves))[0]
+    return circuit.log_root(circuit.straight, leaves, squares=False)[0]
 
 
 def square_integrals(circuit: Circuit) -> list[Unscaled]:

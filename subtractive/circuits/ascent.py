@@ -1,0 +1,299 @@
+"""The quick way up a circuit: one function of all leaves and weights, differentiated by hand.
+
+Messages are scaled as in :mod:`subtractive.numerics.scaled`, but only every few layers; autograd
+records nothing between the leaves and the root; and whether digits were lost to underflow is asked
+once, at the root, for all layers together. Where that may be so, and where slopes shall be
+differentiated again, the careful way must be taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from subtractive.circuits.congruence import congruence_slopes, from_left, from_right
+from subtractive.circuits.planning import Child, Plan, Step
+from subtractive.numerics.unscaled import double
+
+_NOTHING = torch.empty(0)
+
+Careful = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
+
+
+class Ascent(NamedTuple):
+    """What was found at the root."""
+
+    log_total: Tensor  # (n,), float64
+    lost: Tensor | None  # (n,), rows for which the careful way must be taken, if there are any
+
+
+def ascend(
+    plan: Plan, leaves: Sequence[Tensor], weights: Sequence[Tensor], careful: Careful
+) -> Ascent:
+    """The logarithm of the root: of its sum, of its sum of squares, or of its trace.
+
+    ``weights`` (f, o, i) are those of each step; they and the leaves are real. ``careful`` makes
+    the same of leaves and weights by operations that autograd records.
+    """
+    is_recorded = torch.is_grad_enabled() and any(t.requires_grad for t in (*leaves, *weights))
+    with torch.no_grad():
+        climb = Climb(plan, leaves, weights, keeps=is_recorded)
+        lost = climb.lost_rows()
+    if lost is not None or not is_recorded:
+        return Ascent(climb.log_total, lost)
+    return Ascent(_Ascent.apply(climb, careful, *leaves, *weights), None)  # type: ignore[no-untyped-call]
+
+
+class _Ascent(Function):
+    @staticmethod
+    def forward(ctx: Any, climb: Climb, careful: Careful, *tensors: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.climb, ctx.careful = climb, careful
+        ctx.save_for_backward(*tensors)
+        return climb.log_total
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        needed = ctx.needs_input_grad[2:]
+        if not torch.is_grad_enabled() and not _is_batched(slope):
+            return None, None, *_Descent(ctx.climb, needed).slopes(slope)
+        tensors, count = ctx.saved_tensors, ctx.climb.num_leaves
+        with torch.enable_grad():
+            root = ctx.careful(tensors[:count], tensors[count:])
+        inputs = [tensor for tensor, is_needed in zip(tensors, needed, strict=True) if is_needed]
+        found = iter(torch.autograd.grad(root, inputs, slope, create_graph=True))
+        return None, None, *(next(found) if is_needed else None for is_needed in needed)
+
+
+def _is_batched(slope: Tensor) -> bool:
+    """Whether this is several slopes at once, for which nothing may be written in place."""
+    kinds = torch._C._functorch
+    return bool(kinds.is_batchedtensor(slope) or kinds.is_legacy_batchedtensor(slope))
+
+
+class Climb:
+    """All messages from the leaves to the root, and what their slopes need if it ``keeps`` it."""
+
+    def __init__(
+        self, plan: Plan, leaves: Sequence[Tensor], weights: Sequence[Tensor], *, keeps: bool
+    ) -> None:
+        self.plan, self.num_leaves, self.leaves = plan, len(leaves), leaves
+        self.messages = list(leaves)
+        self.weights: list[Tensor] = []  # of each step, in the dtype of its message
+        self.products: list[Tensor] = []  # of each step
+        self.peaks: list[Tensor | None] = []  # of each step, (f, n, 1) or (f, n, 1, 1)
+        self.least: list[Tensor] = []  # of each scaled step and the root, their smallest sums
+        self.leaf_peaks: dict[int, Tensor] = {}
+        self._logs: list[Tensor] = []  # what exponents were reduced by
+        self._scales: list[Tensor] = []  # what sums and leaves were divided by
+        for number in plan.settled:
+            self._settle(number)
+        for step, weight in zip(plan.steps, weights, strict=True):
+            product = self._product(step)
+            self._sum(step, product, weight)
+            if keeps:
+                self.products.append(product)
+            for tensor in () if keeps else step.ends:
+                self.messages[tensor] = _NOTHING
+        self.log_total = self._read_root()
+
+    def _settle(self, number: int) -> None:
+        leaf = self.messages[number]
+        if self.plan.is_exponent[number]:
+            peak = leaf.amax(_units(leaf), keepdim=True)
+            self.messages[number] = (leaf - peak).exp_()
+        else:
+            peak = leaf.abs().amax(_units(leaf), keepdim=True)
+            self.messages[number] = leaf / peak
+        self.leaf_peaks[number] = peak
+
+    def _product(self, step: Step) -> Tensor:
+        if step.adds:
+            first, *others = (child.of(self.leaves) for child in step.children)
+            for other in others:
+                first = first + other
+            peak = first.amax(_units(first), keepdim=True)
+            self._logs.append(peak)
+            return (first - peak).exp_()
+        for child in step.children:
+            if child.tensor < self.num_leaves:
+                peak = self.leaf_peaks[child.tensor].narrow(0, child.first, child.size)
+                (self._logs if self.plan.is_exponent[child.tensor] else self._scales).append(peak)
+        return multiplied([child.of(self.messages) for child in step.children])
+
+    def _sum(self, step: Step, product: Tensor, weight: Tensor) -> None:
+        if step.is_gram:
+            dtype = double(product.dtype)
+            weight = weight.to(dtype)
+            mixed = from_left(weight, from_right(product.to(dtype), weight.mT))
+        else:
+            mixed = torch.bmm(product, weight.mT)
+        peak = None
+        if step.is_scaled:
+            size = mixed.abs()
+            self.least.append(size.amin(_units(size)))
+            peak = size.amax(_units(size), keepdim=True)
+            self._scales.append(peak)
+            mixed.div_(peak)
+        self.weights.append(weight)
+        self.peaks.append(peak)
+        self.messages.append(mixed)
+
+    def _read_root(self) -> Tensor:
+        """The logarithm of what is at the root; of vectors that are squared, twice the scales."""
+        root = self.messages[-1][0]
+        self.least.append(root.abs().flatten(1).amin(1)[None])
+        if root.dim() == 3:
+            self.total = root.diagonal(dim1=-2, dim2=-1).sum(-1)
+        else:
+            wide = root.double()
+            self.total = (wide.square() if self.plan.squares else wide).sum(-1)
+        log_total = self.total.log()
+        for numbers, function in ((self._scales, torch.log_), (self._logs, None)):
+            vectors = [number.squeeze(2) for number in numbers if number.dim() == 3]
+            grams = [number.squeeze((2, 3)) for number in numbers if number.dim() == 4]
+            for some, times in ((vectors, 2 if self.plan.squares else 1), (grams, 1)):
+                if some:
+                    added = _below_each_other(some)
+                    log = (function(added) if function else added).sum(0)
+                    log_total = log_total.add(log, alpha=times)
+        return log_total
+
+    def lost_rows(self) -> Tensor | None:
+        """Where digits may have been lost, (n,), or ``None`` if nowhere."""
+        floors = self._floors()
+        least = torch.stack([sums.amin() for sums in self.least]).tolist()
+        is_safe = all(number >= floor for number, floor in zip(least, floors, strict=True))
+        if is_safe and math.isfinite(self.log_total.sum().item()):
+            return None
+        safe = self.log_total.isfinite()
+        for sums, floor in zip(self.least, floors, strict=True):
+            safe = safe & (sums >= floor).all(0)
+        return ~safe
+
+    def _floors(self) -> list[float]:
+        """What sums must exceed for underflow to have taken no digit, of scaled steps and root."""
+        bounds = [bound for weight in self.weights for bound in torch.aminmax(weight)]
+        units = torch.stack(bounds).abs_().view(-1, 2).amax(1).tolist()
+        return self.plan.floors(units, self.weights)
+
+
+class _Descent:
+    """The slopes of all leaves and weights, from the root down."""
+
+    def __init__(self, climb: Climb, needed: Sequence[bool]) -> None:
+        self.climb, self.needed = climb, needed
+        self.to_messages: list[Tensor | None] = [None] * len(climb.messages)
+
+    def slopes(self, slope: Tensor) -> list[Tensor | None]:
+        """The slopes of leaves and weights, in their order."""
+        climb, count = self.climb, self.climb.num_leaves
+        self.to_messages[-1] = self._to_root(slope)
+        to_weights: list[Tensor | None] = []
+        for number in reversed(range(len(climb.products))):
+            above, peak = self.to_messages[count + number], climb.peaks[number]
+            assert above is not None
+            self.to_messages[count + number] = None
+            if peak is not None:
+                above.div_(peak)
+            weight, product = climb.weights[number], climb.products[number]
+            if product.dim() == 4:
+                to_weight, to_product = congruence_slopes(weight, product.to(weight.dtype), above)
+            else:
+                to_weight, to_product = torch.bmm(above.mT, product), torch.bmm(above, weight)
+            to_weights.append(to_weight)
+            self._hand_down(climb.plan.steps[number], product, to_product)
+        return [*self.to_messages[:count], *reversed(to_weights)]
+
+    def _to_root(self, slope: Tensor) -> Tensor:
+        root = self.climb.messages[-1]
+        share = (slope / self.climb.total)[None, :, None]  # (1, n, 1)
+        if root.dim() == 4:
+            return share.expand(-1, -1, root.shape[-1]).diag_embed()
+        if self.climb.plan.squares:
+            return (2 * share * root).to(root.dtype)
+        return share.to(root.dtype).repeat(1, 1, root.shape[-1])
+
+    def _hand_down(self, step: Step, product: Tensor, slope: Tensor) -> None:
+        """Pass the slope of a product on to its factors."""
+        climb = self.climb
+        if step.adds:
+            slope.mul_(product)
+            for child in step.children:
+                if self.needed[child.tensor]:
+                    self._put(child, collected(slope, climb.leaves[child.tensor]))
+            return
+        factors = [child.of(climb.messages) for child in step.children]
+        for slot, child in enumerate(step.children):
+            if child.tensor >= climb.num_leaves:
+                self._put(child, _to_factor(slope, factors, slot))
+            elif self.needed[child.tensor]:
+                part = _to_factor(slope, factors, slot)
+                if climb.plan.is_exponent[child.tensor]:
+                    part = part * factors[slot]
+                else:
+                    peak = climb.leaf_peaks[child.tensor].narrow(0, child.first, child.size)
+                    part = part / peak
+                self._put(child, part)
+
+    def _put(self, child: Child, part: Tensor) -> None:
+        if child.is_all:
+            self.to_messages[child.tensor] = part
+            return
+        whole = self.to_messages[child.tensor]
+        if whole is None:
+            whole = torch.empty_like(self.climb.messages[child.tensor])
+            self.to_messages[child.tensor] = whole
+        whole.narrow(0, child.first, child.size).copy_(part)
+
+
+def multiplied(factors: Sequence[Tensor]) -> Tensor:
+    """The product of one or two messages; a vector beside a gram counts twice."""
+    if len(factors) == 1:
+        return factors[0]
+    one, other = factors
+    if one.dim() == other.dim():
+        return one * other
+    vector, gram = (one, other) if one.dim() < other.dim() else (other, one)
+    return _outer(vector).mul_(gram)
+
+
+def _outer(vector: Tensor) -> Tensor:
+    wide = vector.to(double(vector.dtype))
+    return wide[..., :, None] * wide[..., None, :]
+
+
+def _to_factor(slope: Tensor, factors: Sequence[Tensor], slot: int) -> Tensor:
+    """The slope of one of the factors of :func:`multiplied`."""
+    if len(factors) == 1:
+        return slope
+    factor, other = factors[slot], factors[1 - slot]
+    if factor.dim() == other.dim():
+        return collected(slope * other, factor)
+    if factor.dim() == 4:
+        return collected(_outer(other).mul_(slope), factor)
+    pull = (slope * other) @ factor.to(slope.dtype)[..., None]  # (f, n, i, 1), of both sides
+    return (2 * pull[..., 0]).to(factor.dtype)
+
+
+def collected(slope: Tensor, like: Tensor) -> Tensor:
+    """The slope of a message of which one row may have stood for all rows."""
+    if like.shape[1] == 1 < slope.shape[1]:
+        slope = slope.sum(1, keepdim=True)
+    return slope.to(like.dtype)
+
+
+def _below_each_other(numbers: Sequence[Tensor]) -> Tensor:
+    """Numbers of all regions (f, n) or (f, 1) as one tensor in float64."""
+    rows = max(number.shape[1] for number in numbers)
+    if any(number.shape[1] != rows for number in numbers):
+        numbers = [number.expand(-1, rows) for number in numbers]
+    return (torch.cat(list(numbers)) if len(numbers) > 1 else numbers[0].clone()).double()
+
+
+def _units(message: Tensor) -> tuple[int, ...]:
+    return (2, 3) if message.dim() == 4 else (2,)
