@@ -56,6 +56,17 @@ if TYPE_CHECKING:
     from subtractive.reductions.gaussian_mixture import (
         squared_gaussian_mixture as squared_gaussian_mixture,
     )
+    from subtractive.reductions.matrix_product_state import from_quimb as from_quimb
+    from subtractive.reductions.matrix_product_state import (
+        matrix_product_state as matrix_product_state,
+    )
+    from subtractive.reductions.matrix_product_state import (
+        monotonic_matrix_product_state as monotonic_matrix_product_state,
+    )
+    from subtractive.reductions.matrix_product_state import (
+        squared_matrix_product_state as squared_matrix_product_state,
+    )
+    from subtractive.reductions.matrix_product_state import to_quimb as to_quimb
     from subtractive.regions.chow_liu import chow_liu_tree as chow_liu_tree
     from subtractive.regions.graph import Partition as Partition
     from subtractive.regions.graph import Region as Region
@@ -118,6 +129,11 @@ _PLACES = {
     "CancellationWarning": "queries.partition",
     "monotonic_gaussian_mixture": "reductions.gaussian_mixture",
     "squared_gaussian_mixture": "reductions.gaussian_mixture",
+    "from_quimb": "reductions.matrix_product_state",
+    "matrix_product_state": "reductions.matrix_product_state",
+    "monotonic_matrix_product_state": "reductions.matrix_product_state",
+    "squared_matrix_product_state": "reductions.matrix_product_state",
+    "to_quimb": "reductions.matrix_product_state",
     "chow_liu_tree": "regions.chow_liu",
     "Partition": "regions.graph",
     "Region": "regions.graph",

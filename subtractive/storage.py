@@ -6,6 +6,7 @@ is larger than the numbers in the file.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -51,6 +52,8 @@ WEIGHTS: dict[str, tuple[str, Callable[[Sequence[int]], Weights]]] = {
         lambda shape: ComplexWeights(torch.ones(*shape[:-1], dtype=torch.complex64)),
     ),
 }
+# Parameters that are logarithms of numbers that may be zero.
+LOGARITHMS = {"log_value", "logits", "log_coefficient"}
 # Whole numbers in a description may exceed the count of numbers in the file by this much.
 _MOST_STATES = 2**16
 
@@ -206,5 +209,8 @@ def _check_widths(
 
 def _check_finite(density: nn.Module) -> None:
     for name, parameter in density.named_parameters():
-        if not bool(parameter.isfinite().all()):
+        possible = parameter.isfinite()
+        if name.rpartition(".")[2] in LOGARITHMS:
+            possible = possible | (parameter == -math.inf)
+        if not bool(possible.all()):
             raise ValueError(f"{name} holds numbers that are not finite.")
