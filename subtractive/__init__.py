@@ -50,11 +50,16 @@ if TYPE_CHECKING:
     from subtractive.queries.inner import log_inner as log_inner
     from subtractive.queries.partition import CancellationError as CancellationError
     from subtractive.queries.partition import CancellationWarning as CancellationWarning
+    from subtractive.reductions.gaussian_mixture import from_sklearn as from_sklearn
     from subtractive.reductions.gaussian_mixture import (
         monotonic_gaussian_mixture as monotonic_gaussian_mixture,
     )
     from subtractive.reductions.gaussian_mixture import (
         squared_gaussian_mixture as squared_gaussian_mixture,
+    )
+    from subtractive.reductions.hidden_markov import from_hmmlearn as from_hmmlearn
+    from subtractive.reductions.hidden_markov import (
+        monotonic_hidden_markov_model as monotonic_hidden_markov_model,
     )
     from subtractive.reductions.matrix_product_state import from_quimb as from_quimb
     from subtractive.reductions.matrix_product_state import (
@@ -67,6 +72,7 @@ if TYPE_CHECKING:
         squared_matrix_product_state as squared_matrix_product_state,
     )
     from subtractive.reductions.matrix_product_state import to_quimb as to_quimb
+    from subtractive.reductions.tensor_train import squared_tensor_train as squared_tensor_train
     from subtractive.regions.chow_liu import chow_liu_tree as chow_liu_tree
     from subtractive.regions.graph import Partition as Partition
     from subtractive.regions.graph import Region as Region
@@ -127,13 +133,17 @@ _PLACES = {
     "log_inner": "queries.inner",
     "CancellationError": "queries.partition",
     "CancellationWarning": "queries.partition",
+    "from_sklearn": "reductions.gaussian_mixture",
     "monotonic_gaussian_mixture": "reductions.gaussian_mixture",
     "squared_gaussian_mixture": "reductions.gaussian_mixture",
+    "from_hmmlearn": "reductions.hidden_markov",
+    "monotonic_hidden_markov_model": "reductions.hidden_markov",
     "from_quimb": "reductions.matrix_product_state",
     "matrix_product_state": "reductions.matrix_product_state",
     "monotonic_matrix_product_state": "reductions.matrix_product_state",
     "squared_matrix_product_state": "reductions.matrix_product_state",
     "to_quimb": "reductions.matrix_product_state",
+    "squared_tensor_train": "reductions.tensor_train",
     "chow_liu_tree": "regions.chow_liu",
     "Partition": "regions.graph",
     "Region": "regions.graph",

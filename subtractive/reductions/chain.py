@@ -11,7 +11,8 @@ products instead, the tables may have fewer rows than the messages. One variable
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from subtractive.circuits.building import fold_labels
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer, SumLayer
+from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer
 from subtractive.circuits.weights import ComplexWeights, RealWeights, Weights
 from subtractive.inputs.base import InputFamily
 from subtractive.inputs.layer import InputLayer
@@ -59,44 +60,53 @@ def links_of(graph: RegionGraph) -> list[Link]:
     return links
 
 
-def chain_circuit(
-    families: Sequence[InputFamily],
-    tables: Sequence[Tensor],
-    weights: Sequence[Weights],
-    *,
-    product: type[Layer],
-) -> Circuit:
-    """The circuit of a chain, in float64: tables (i, v) and weights (1, o, i), one per variable.
+class Leaf(NamedTuple):
+    """The functions of one region of a chain: a family and its tensors, each (i, ...)."""
 
-    Weights are one fewer than tables but for a single variable. Equal families need equally many
-    rows, because they share a tensor.
+    family: InputFamily
+    tensors: Mapping[str, Tensor]
+    size: int = 1  # the number of variables
+
+
+def table_leaf(family: InputFamily, table: Tensor) -> Leaf:
+    """Functions that are linear in a table (i, v)."""
+    (name,) = family.parameters(1, 1, torch.Generator())
+    return Leaf(family, {name: table.log() if TABLES[name] else table})
+
+
+def chain_circuit(leaves: Sequence[Leaf], layers: Sequence[Layer]) -> Circuit:
+    """The circuit of a chain, in float64, from the first leaf and the root's layer on.
+
+    Layers are one fewer than leaves but for a single one. Leaves of equal families share a
+    tensor, and need equally many units.
     """
-    graph = linear_tree(len(families))
-    variable = {r: min(graph.regions[r].scope) for r in graph.input_regions}
-    family = {region: families[variable[region]] for region in graph.input_regions}
-    schedule = fold(graph, fold_labels(graph, family))
-    inputs = []
-    for regions in schedule.inputs:
-        stack = torch.stack([tables[variable[region]] for region in regions])
-        layer = InputLayer(
-            [family[region] for region in regions],
-            [[variable[region]] for region in regions],
-            num_units=stack.shape[1],
-            generator=torch.Generator(),  # what it draws is replaced at once
-        )
-        put_table(layer, stack)
-        inputs.append(layer)
-    # The schedule climbs from the last variable to the first.
-    kinds = [product if len(step.sources) > 1 else SumLayer for step in schedule.steps]
-    layers = [kind(weight) for kind, weight in zip(kinds, reversed(weights), strict=True)]
-    return Circuit.from_layers(graph, schedule, inputs=inputs, layers=layers).double()
+    ends = list(accumulate(leaf.size for leaf in leaves))
+    scopes = [range(end - leaf.size, end) for leaf, end in zip(leaves, ends, strict=True)]
+    graph = linear_tree(scopes)
+    number = {r: ends.index(max(graph.regions[r].scope) + 1) for r in graph.input_regions}
+    families = {region: leaves[number[region]].family for region in graph.input_regions}
+    schedule = fold(graph, fold_labels(graph, families))
+    inputs = [
+        _input_layer([(leaves[number[r]], scopes[number[r]]) for r in regions])
+        for regions in schedule.inputs
+    ]
+    # The schedule climbs from the last leaf to the first.
+    return Circuit.from_layers(graph, schedule, inputs=inputs, layers=layers[::-1]).double()
 
 
-def put_table(layer: InputLayer, tables: Tensor) -> None:
-    """Write tables (f, i, v) into an input layer, as logarithms where it keeps these."""
-    name = table_name(layer)
+def _input_layer(members: Sequence[tuple[Leaf, range]]) -> InputLayer:
+    first = members[0][0]
+    layer = InputLayer(
+        [leaf.family for leaf, _ in members],
+        [scope for _, scope in members],
+        num_units=len(next(iter(first.tensors.values()))),
+        generator=torch.Generator(),  # what it draws is replaced at once
+    )
     with torch.no_grad():
-        layer.get_tensor(name).copy_(tables.log() if TABLES[name] else tables)
+        for name in first.tensors:
+            stack = torch.stack([leaf.tensors[name] for leaf, _ in members])
+            layer.get_tensor(name).copy_(stack)
+    return layer
 
 
 def table_name(layer: InputLayer) -> str:

@@ -11,14 +11,17 @@ the mixture. Training then finds what to subtract: all that lies beside the diag
 from __future__ import annotations
 
 import math
+from importlib import import_module
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.weights import PositiveWeights, RealWeights
+from subtractive.circuits.weights import PositiveWeights, RealWeights, positive_weights
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
+from subtractive.inputs.gaussian import Gaussian
 from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
 from subtractive.regions.trees import flat
 
@@ -54,6 +57,50 @@ def monotonic_gaussian_mixture(
     weights, means, factors = _checked(weights, means, covariances)
     circuit = _flat_circuit(1, means, factors, num_outputs=1)
     circuit.layer(-1).weights = PositiveWeights(weights[None, None])
+    return MonotonicCircuit(circuit.to(dtype or torch.get_default_dtype()))
+
+
+def from_sklearn(
+    mixture: Any,  # noqa: ANN401
+    *,
+    dtype: torch.dtype | None = None,
+) -> MonotonicCircuit:
+    """A fitted ``GaussianMixture`` of scikit-learn, of any covariance type, as a circuit.
+
+    Diagonal and spherical components become products of one Gaussian per variable, so that boxes
+    have probabilities; full and tied ones Gaussians of all variables together.
+
+    >>> from sklearn.mixture import GaussianMixture
+    >>> x = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
+    >>> fitted = GaussianMixture(2, random_state=0).fit(x)
+    >>> p = sub.from_sklearn(fitted)
+    >>> abs(p.log_prob(x).mean().item() - fitted.score(x)) < 1e-4
+    True
+    """
+    # Imported here: it takes longer than the rest of the package, and few programs need it.
+    if not isinstance(mixture, import_module("sklearn.mixture").GaussianMixture):
+        raise ValueError(
+            f"expected a GaussianMixture of scikit-learn, got {type(mixture).__name__}. Any "
+            "weights, means and covariances go into monotonic_gaussian_mixture."
+        )
+    if not hasattr(mixture, "covariances_"):
+        raise ValueError("the GaussianMixture has no parameters yet: call its fit first.")
+    weights, means = torch.as_tensor(mixture.weights_), torch.as_tensor(mixture.means_)
+    covariances = torch.as_tensor(mixture.covariances_)
+    count, size = means.shape
+    if mixture.covariance_type == "tied":
+        covariances = covariances.expand(count, size, size)
+    if mixture.covariance_type in ("full", "tied"):
+        return monotonic_gaussian_mixture(weights, means, covariances, dtype=dtype)
+    variances = covariances.reshape(count, -1).expand(count, size)  # one variance is for all
+    circuit = Circuit(
+        flat(size), Gaussian(), num_units=count, weights=positive_weights, dtype=torch.float64
+    )
+    inputs = circuit.input_layer(0)
+    with torch.no_grad():
+        inputs.get_tensor("mean").copy_(means.mT)
+        inputs.get_tensor("log_scale").copy_(0.5 * variances.mT.log())
+    circuit.layer(-1).weights = PositiveWeights(weights.double()[None, None])
     return MonotonicCircuit(circuit.to(dtype or torch.get_default_dtype()))
 
 
@@ -94,6 +141,11 @@ def _checked(weights: Tensor, means: Tensor, covariances: Tensor) -> tuple[Tenso
             f"the weights of a mixture must be positive and finite, got {weights.tolist()}. "
             "Leave out components without weight."
         )
+    return weights / weights.sum(), means, cholesky_factors(covariances)
+
+
+def cholesky_factors(covariances: Tensor) -> Tensor:
+    """The factors L of covariances L Lᵀ, (k, d, d); ``ValueError`` if one is not definite."""
     factors, failed = torch.linalg.cholesky_ex(covariances)
     if bool(failed.any()) or not bool(factors.isfinite().all()):
         number = int((failed.bool() | ~factors.isfinite().all(-1).all(-1)).nonzero()[0])
@@ -101,4 +153,4 @@ def _checked(weights: Tensor, means: Tensor, covariances: Tensor) -> tuple[Tenso
             f"covariances must be positive definite, that of component {number} is not. Add a "
             "small number to its diagonal."
         )
-    return weights / weights.sum(), means, factors
+    return cast(Tensor, factors)

@@ -26,7 +26,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer
+from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer, SumLayer
 from subtractive.circuits.weights import PositiveWeights
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
@@ -39,6 +39,7 @@ from subtractive.reductions.chain import (
     core_of,
     links_of,
     signed_weights,
+    table_leaf,
     table_of,
 )
 
@@ -77,10 +78,11 @@ def squared_chain(
     dtype: torch.dtype | None,
 ) -> SquaredCircuit:
     """The square of a chain of cores whose middle axes number functions of the families."""
-    chain = _chain(cores, product)
-    weights = [signed_weights(matrix) for matrix in chain.weights]
-    circuit = chain_circuit(families, chain.tables, weights, product=product)
-    return SquaredCircuit(circuit.to(dtype or torch.get_default_dtype()))
+    tables, matrices = _chain(cores, product)
+    leaves = [table_leaf(family, table) for family, table in zip(families, tables, strict=True)]
+    kind = product if len(leaves) > 1 else SumLayer
+    layers = [kind(signed_weights(matrix)) for matrix in matrices]
+    return SquaredCircuit(chain_circuit(leaves, layers).to(dtype or torch.get_default_dtype()))
 
 
 def monotonic_matrix_product_state(
@@ -100,14 +102,11 @@ def monotonic_matrix_product_state(
                 f"a monotonic circuit needs cores without negative or complex entries, core "
                 f"{number} has some. Its Born machine is squared_matrix_product_state(cores)."
             )
-    tables, weights = _normalised(_chain([core.real for core in arrays], product), product)
-    circuit = chain_circuit(
-        [Categorical(core.shape[1]) for core in arrays],
-        tables,
-        [PositiveWeights(matrix[None]) for matrix in weights],
-        product=product,
-    )
-    return MonotonicCircuit(circuit.to(dtype or torch.get_default_dtype()))
+    tables, matrices = _normalised(_chain([core.real for core in arrays], product), product)
+    leaves = [table_leaf(Categorical(table.shape[1]), table) for table in tables]
+    kind = product if len(leaves) > 1 else SumLayer
+    layers = [kind(PositiveWeights(matrix[None])) for matrix in matrices]
+    return MonotonicCircuit(chain_circuit(leaves, layers).to(dtype or torch.get_default_dtype()))
 
 
 def matrix_product_state(density: SquaredCircuit | MonotonicCircuit) -> MatrixProductState:

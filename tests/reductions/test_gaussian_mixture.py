@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import special, stats
-from sklearn.mixture import GaussianMixture
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 import subtractive as sub
 
@@ -62,6 +62,66 @@ def test_a_mixture_fitted_by_scikit_learn_can_be_handed_over(reduce):
     expected = torch.from_numpy(fitted.score_samples(x))
     actual = density.log_prob(torch.from_numpy(x)).detach()
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+
+
+COVARIANCES = ["full", "tied", "diag", "spherical"]
+
+
+@pytest.mark.parametrize("kind", COVARIANCES)
+@pytest.mark.parametrize(("k", "d"), [(1, 1), (3, 1), (4, 3)])
+def test_a_fitted_estimator_of_any_covariance_type_is_a_circuit(kind, k, d):
+    x = rows(d, n=400)
+    fitted = GaussianMixture(k, covariance_type=kind, random_state=0).fit(x)
+    density = sub.from_sklearn(fitted, dtype=torch.float64)
+    expected = torch.from_numpy(fitted.score_samples(x))
+    actual = density.log_prob(torch.from_numpy(x)).detach()
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", COVARIANCES)
+def test_marginals_of_a_fitted_estimator_are_those_of_its_components(kind):
+    x = rows(3, n=400)
+    fitted = GaussianMixture(4, covariance_type=kind, random_state=0).fit(x)
+    density = sub.from_sklearn(fitted, dtype=torch.float64)
+    covariances = [np.linalg.inv(precision) for precision in precisions(fitted)]
+    keep = [2, 0]
+    means = fitted.means_[:, keep]
+    covariances = [covariance[np.ix_(keep, keep)] for covariance in covariances]
+    expected = log_density(x[:, keep], fitted.weights_, means, covariances)
+    x[:, 1] = np.nan
+    actual = density.log_prob(torch.from_numpy(x)).detach()
+    torch.testing.assert_close(actual, torch.from_numpy(expected), rtol=1e-10, atol=1e-10)
+
+
+def precisions(fitted):
+    """One matrix per component, from what scikit-learn stores beside the covariances."""
+    count, size = fitted.means_.shape
+    stored = fitted.precisions_
+    if fitted.covariance_type == "tied":
+        return [stored] * count
+    if fitted.covariance_type == "full":
+        return stored
+    return [np.eye(size) * entry for entry in stored]
+
+
+def test_a_diagonal_estimator_has_probabilities_of_boxes():
+    x = rows(2, n=400)
+    fitted = GaussianMixture(3, covariance_type="diag", random_state=0).fit(x)
+    density = sub.from_sklearn(fitted, dtype=torch.float64)
+    scales = np.sqrt(fitted.covariances_)
+    sides = stats.norm.cdf(1.0, fitted.means_, scales) - stats.norm.cdf(
+        -0.5, fitted.means_, scales
+    )
+    expected = (fitted.weights_ * sides.prod(1)).sum()
+    actual = density.probability({0: (-0.5, 1.0), 1: (-0.5, 1.0)})
+    assert actual.item() == pytest.approx(expected, rel=1e-10)
+
+
+def test_what_is_no_fitted_mixture_of_scikit_learn_is_refused():
+    with pytest.raises(ValueError, match="got BayesianGaussianMixture"):
+        sub.from_sklearn(BayesianGaussianMixture(n_components=2))
+    with pytest.raises(ValueError, match="call its fit first"):
+        sub.from_sklearn(GaussianMixture(2))
 
 
 @every_reduction
