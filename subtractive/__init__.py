@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from subtractive.learning.history import History as History
     from subtractive.learning.initialise import initialise as initialise
     from subtractive.learning.loop import fit as fit
+    from subtractive.learning.psd import fit_psd_model as fit_psd_model
+    from subtractive.learning.psd import likelihood_gap as likelihood_gap
     from subtractive.learning.relative_adam import relative_adam as relative_adam
     from subtractive.learning.run import TrainingWarning as TrainingWarning
     from subtractive.queries.divergence import cauchy_schwarz as cauchy_schwarz
@@ -72,6 +74,8 @@ if TYPE_CHECKING:
         squared_matrix_product_state as squared_matrix_product_state,
     )
     from subtractive.reductions.matrix_product_state import to_quimb as to_quimb
+    from subtractive.reductions.psd import psd_model as psd_model
+    from subtractive.reductions.psd import squared_psd_model as squared_psd_model
     from subtractive.reductions.tensor_train import squared_tensor_train as squared_tensor_train
     from subtractive.regions.chow_liu import chow_liu_tree as chow_liu_tree
     from subtractive.regions.graph import Partition as Partition
@@ -125,6 +129,8 @@ _PLACES = {
     "History": "learning.history",
     "initialise": "learning.initialise",
     "fit": "learning.loop",
+    "fit_psd_model": "learning.psd",
+    "likelihood_gap": "learning.psd",
     "relative_adam": "learning.relative_adam",
     "TrainingWarning": "learning.run",
     "cauchy_schwarz": "queries.divergence",
@@ -143,6 +149,8 @@ _PLACES = {
     "monotonic_matrix_product_state": "reductions.matrix_product_state",
     "squared_matrix_product_state": "reductions.matrix_product_state",
     "to_quimb": "reductions.matrix_product_state",
+    "psd_model": "reductions.psd",
+    "squared_psd_model": "reductions.psd",
     "squared_tensor_train": "reductions.tensor_train",
     "chow_liu_tree": "regions.chow_liu",
     "Partition": "regions.graph",

@@ -23,6 +23,7 @@ from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
 from subtractive.inputs.gaussian import Gaussian
 from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
+from subtractive.reductions.arrays import as_double
 from subtractive.regions.trees import flat
 
 
@@ -85,8 +86,9 @@ def from_sklearn(
         )
     if not hasattr(mixture, "covariances_"):
         raise ValueError("the GaussianMixture has no parameters yet: call its fit first.")
-    weights, means = torch.as_tensor(mixture.weights_), torch.as_tensor(mixture.means_)
-    covariances = torch.as_tensor(mixture.covariances_)
+    weights, means, covariances = map(
+        as_double, (mixture.weights_, mixture.means_, mixture.covariances_)
+    )
     count, size = means.shape
     if mixture.covariance_type == "tied":
         covariances = covariances.expand(count, size, size)
@@ -100,7 +102,7 @@ def from_sklearn(
     with torch.no_grad():
         inputs.get_tensor("mean").copy_(means.mT)
         inputs.get_tensor("log_scale").copy_(0.5 * variances.mT.log())
-    circuit.layer(-1).weights = PositiveWeights(weights.double()[None, None])
+    circuit.layer(-1).weights = PositiveWeights(weights[None, None])
     return MonotonicCircuit(circuit.to(dtype or torch.get_default_dtype()))
 
 
@@ -125,9 +127,7 @@ def _flat_circuit(norm: int, means: Tensor, factors: Tensor, *, num_outputs: int
 
 def _checked(weights: Tensor, means: Tensor, covariances: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Weights (k,) that sum to one, means (k, d) and Cholesky factors (k, d, d), in float64."""
-    weights, means, covariances = (
-        torch.as_tensor(given).detach().cpu().double() for given in (weights, means, covariances)
-    )
+    weights, means, covariances = map(as_double, (weights, means, covariances))
     count, size = means.shape if means.dim() == 2 else (0, 0)
     shapes = [tuple(tensor.shape) for tensor in (weights, means, covariances)]
     if 0 in (count, size) or shapes != [(count,), (count, size), (count, size, size)]:

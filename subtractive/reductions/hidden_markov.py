@@ -15,7 +15,6 @@ from importlib import import_module
 from typing import Any, TypeAlias
 
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer, SumLayer
@@ -25,10 +24,10 @@ from subtractive.inputs.categorical import Categorical
 from subtractive.inputs.embedding import whole_number
 from subtractive.inputs.gaussian import Gaussian
 from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
+from subtractive.reductions.arrays import Array, as_double
 from subtractive.reductions.chain import Leaf, chain_circuit, table_leaf
 from subtractive.reductions.gaussian_mixture import cholesky_factors
 
-Array: TypeAlias = "ArrayLike | Tensor"
 # Probabilities (k, v), or the means (k, s) and covariances (k, s, s) of Gaussians.
 Emission: TypeAlias = "Array | tuple[Array, Array]"
 
@@ -109,7 +108,7 @@ def from_hmmlearn(
 
 def _leaf(emission: Emission, step: int) -> Leaf:
     if not isinstance(emission, tuple):
-        table = _double(emission)
+        table = as_double(emission)
         if table.dim() != 2 or 0 in table.shape:
             raise ValueError(
                 f"the emission of step {step} must be a table (hidden states, states), or a pair "
@@ -117,7 +116,7 @@ def _leaf(emission: Emission, step: int) -> Leaf:
             )
         check_probabilities(f"the emissions of step {step}", table)
         return table_leaf(Categorical(table.shape[1]), table)
-    means, covariances = map(_double, emission)
+    means, covariances = map(as_double, emission)
     if means.dim() != 2 or covariances.shape != (*means.shape, means.shape[-1]):
         raise ValueError(
             f"the Gaussians of step {step} need means (k, s) and covariances (k, s, s), got "
@@ -137,7 +136,7 @@ def _checked_chain(
     """The start (k,) and the transitions (k, k) before each step but the first."""
     if not leaves:
         raise ValueError("a hidden Markov model needs at least one step, got no emissions.")
-    first, moves = _double(start), _double(transitions)
+    first, moves = as_double(start), as_double(transitions)
     if moves.dim() == 2:
         moves = moves.expand(len(leaves) - 1, *moves.shape)
     count = len(first) if first.dim() == 1 else 0
@@ -160,7 +159,3 @@ def check_probabilities(name: str, rows: Tensor) -> None:
     # Probabilities that were computed in single precision may pass.
     if not bool((rows >= 0).all()) or not bool(((sums - 1).abs() < 1e-5).all()):
         raise ValueError(f"{name} must be probabilities, with rows that sum to one.")
-
-
-def _double(array: Array) -> Tensor:
-    return torch.as_tensor(array).detach().cpu().double()

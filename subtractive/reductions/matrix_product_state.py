@@ -23,7 +23,6 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer, SumLayer
@@ -33,6 +32,7 @@ from subtractive.densities.squared import SquaredCircuit
 from subtractive.inputs.base import InputFamily
 from subtractive.inputs.categorical import Categorical
 from subtractive.inputs.embedding import Embedding
+from subtractive.reductions.arrays import Array, as_double
 from subtractive.reductions.canonical import Chain, hadamard_chain, kronecker_chain
 from subtractive.reductions.chain import (
     chain_circuit,
@@ -43,7 +43,7 @@ from subtractive.reductions.chain import (
     table_of,
 )
 
-Cores = Sequence[ArrayLike | Tensor]
+Cores = Sequence[Array]
 
 
 class MatrixProductState(NamedTuple):
@@ -161,7 +161,7 @@ def from_quimb(
     cores = []
     for number, site in enumerate(sites):
         names = [*bonds[max(number - 1, 0) : number], state.site_ind(site), *bonds[number:][:1]]
-        array = torch.as_tensor(state[site].transpose(*names).data)
+        array = as_double(state[site].transpose(*names).data)
         left = array.shape[0] if number > 0 else 1
         cores.append(array.reshape(left, state.phys_dim(site), -1))
     return squared_matrix_product_state(cores, product=product, dtype=dtype)
@@ -187,7 +187,7 @@ def to_quimb(density: SquaredCircuit | MonotonicCircuit) -> Any:  # noqa: ANN401
 
 def checked_cores(cores: Cores) -> list[Tensor]:
     """Cores (left, v, right) in double precision, whose bonds fit; ``ValueError`` otherwise."""
-    arrays = [torch.as_tensor(core).detach().cpu() for core in cores]
+    arrays = [as_double(core) for core in cores]
     if not arrays:
         raise ValueError("a matrix-product state needs at least one core, got none.")
     if arrays[0].dim() == len(arrays[:2]):
