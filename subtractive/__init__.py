@@ -76,6 +76,8 @@ if TYPE_CHECKING:
     from subtractive.reductions.matrix_product_state import to_quimb as to_quimb
     from subtractive.reductions.psd import psd_model as psd_model
     from subtractive.reductions.psd import squared_psd_model as squared_psd_model
+    from subtractive.reductions.signed_mixture import SignedMixture as SignedMixture
+    from subtractive.reductions.signed_mixture import signed_mixture as signed_mixture
     from subtractive.reductions.tensor_train import squared_tensor_train as squared_tensor_train
     from subtractive.regions.chow_liu import chow_liu_tree as chow_liu_tree
     from subtractive.regions.graph import Partition as Partition
@@ -151,6 +153,8 @@ _PLACES = {
     "to_quimb": "reductions.matrix_product_state",
     "psd_model": "reductions.psd",
     "squared_psd_model": "reductions.psd",
+    "SignedMixture": "reductions.signed_mixture",
+    "signed_mixture": "reductions.signed_mixture",
     "squared_tensor_train": "reductions.tensor_train",
     "chow_liu_tree": "regions.chow_liu",
     "Partition": "regions.graph",
