@@ -1,4 +1,4 @@
-"""Cores of matrix-product states as sums of products: the CP form (paper: Sec. 4, Born machines).
+"""Cores of matrix-product states as sums of products: the CP form (paper: Sec. 4, App. B.4).
 
 ``A[i, x, j] = Σ_s left[i, s] table[s, x] right[s, j]`` holds with as many terms as the product of
 any two axes of the core has entries, the two that are smallest being the best choice. Hadamard

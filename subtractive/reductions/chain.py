@@ -1,4 +1,4 @@
-"""Circuits over linear trees from tables and matrices, and back (paper: Sec. 4, tensor networks).
+"""Circuits over linear trees from tables and matrices, and back (paper: App. B.4).
 
 A chain over the variables 0..d-1 computes, from the last variable to the first::
 

@@ -1,4 +1,4 @@
-"""Hidden Markov models over a fixed number of steps as monotonic circuits (paper: App. C).
+"""Hidden Markov models over a fixed number of steps as monotonic circuits (paper: App. B.4.1).
 
 With hidden states z_t, which are summed out::
 

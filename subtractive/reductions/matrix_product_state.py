@@ -1,4 +1,4 @@
-"""Matrix-product states as circuits over linear trees, and back (paper: Sec. 4, Born machines).
+"""Matrix-product states as circuits over linear trees, and back (paper: Sec. 4, App. B.4).
 
 A state of d variables with v states each is a chain of cores A_t (left, v, right)::
 
@@ -168,7 +168,7 @@ def from_quimb(
 
 
 def to_quimb(density: SquaredCircuit | MonotonicCircuit) -> Any:  # noqa: ANN401
-    """A density over a linear tree as a ``quimb`` matrix-product state, see that of cores.
+    """A density over a linear tree as a ``quimb`` matrix-product state, from its cores.
 
     Site t is the variable that the tree splits off after t others.
     """

@@ -1,4 +1,4 @@
-"""PSD models κ(x)ᵀ A κ(x) / Z as sums of squares, and back (paper: Sec. 4, PSD models).
+"""PSD models κ(x)ᵀ A κ(x) / Z as sums of squares, and back (paper: Sec. 4, App. B.3).
 
 With Gaussian kernels κ_i(x) = exp(-Σ_d (x_d - c_id)² / 2 h_id²) at m points and the
 eigendecomposition A = Σ_s λ_s u_s u_sᵀ::

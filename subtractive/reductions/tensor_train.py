@@ -1,4 +1,4 @@
-"""Squared tensor trains over spline bases as circuits: TTDE (paper: Sec. 4, Born machines).
+"""Squared tensor trains over spline bases as circuits: TTDE (paper: Sec. 4, App. B.4).
 
 The cores A_t (left, b, right) of a tensor train are the coefficients of products of B-splines::
 
