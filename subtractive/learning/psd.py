@@ -24,7 +24,7 @@ from subtractive.inputs.embedding import whole_number
 from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
 from subtractive.inputs.statistics import FAR, Sample, cluster, location_and_spread
 from subtractive.learning.run import TrainingWarning
-from subtractive.queries.evidence import as_table
+from subtractive.reductions.arrays import Array, as_double
 from subtractive.reductions.psd import PSDModel, checked_psd_model
 
 # Eigenvalues of the gram of the kernels below this share of the largest are left out: without
@@ -41,10 +41,10 @@ class Whitened(NamedTuple):
 
 
 def fit_psd_model(
-    data: Tensor,
+    data: Array,
     num_points: int,
     *,
-    bandwidth: float | Tensor | None = None,
+    bandwidth: Array | None = None,
     tolerance: float = 1e-3,
     max_iterations: int = 1000,
     seed: int = 0,
@@ -89,7 +89,7 @@ def fit_psd_model(
     return fitted
 
 
-def likelihood_gap(model: PSDModel, data: Tensor) -> float:
+def likelihood_gap(model: PSDModel, data: Array) -> float:
     """An upper bound on the mean log-likelihood that a better matrix could gain on rows (n, d).
 
     It is zero exactly where the matrix is the most likely one for its points and bandwidths.
@@ -150,12 +150,12 @@ def _gap(rows: Tensor, density: Tensor) -> float:
     return float(torch.linalg.eigvalsh(ratios)[-1].log())
 
 
-def _finite_rows(data: Tensor) -> Tensor:
-    width = data.shape[1] if isinstance(data, Tensor) and data.dim() == 2 else -1
-    x = as_table(data, width, torch.device("cpu")).detach().double()
-    if len(x) == 0 or not bool(x.isfinite().all()):
+def _finite_rows(data: Array) -> Tensor:
+    x = as_double(data)
+    if x.dim() != 2 or x.numel() == 0 or not bool(x.isfinite().all()):
         raise ValueError(
-            "a PSD model is fitted to rows of finite numbers, at least one of them. Leave out "
-            "rows with gaps."
+            "a PSD model is fitted to a table (rows, variables) of finite numbers, got shape "
+            f"{tuple(x.shape)} and {int((~x.isfinite()).sum())} gaps or infinite values. Leave "
+            "out rows with gaps."
         )
     return x

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import and_
 from typing import NamedTuple
 
 import numpy as np
@@ -150,14 +152,16 @@ def most_disjoint_pairs(num_edges: int) -> int:
             f"brute force tries 2^(2^n) sets of rows: at most {MOST_EDGES_FOR_COVER} edges, got "
             f"{n}."
         )
-    matrix = communication_matrix(matching_graph(n), range(n))
-    sets = np.arange(2**n)
-    is_disjoint = (sets[:, None] & sets) == 0
+    matrix = communication_matrix(matching_graph(n), range(n)).tolist()
+    sets = range(2**n)
+    # Sets of columns as bits: where the entries of a row are not zero, and where it is disjoint.
+    positive = [sum(1 << b for b in sets if matrix[a][b] > 0) for a in sets]
+    disjoint = [sum(1 << b for b in sets if a & b == 0) for a in sets]
     best = 0
     for chosen in range(1, 2 ** len(sets)):
-        rows = (chosen >> sets & 1).astype(bool)
-        columns = (matrix[rows] > 0).all(0)  # the widest rectangle over these rows
-        best = max(best, int(is_disjoint[np.ix_(rows, columns)].sum()))
+        rows = [a for a in sets if chosen >> a & 1]
+        columns = reduce(and_, (positive[a] for a in rows))  # the widest rectangle over these rows
+        best = max(best, sum((columns & disjoint[a]).bit_count() for a in rows))
     return best
 
 

@@ -75,7 +75,9 @@ def test_a_run_that_ends_too_soon_says_so():
 
 
 def test_bad_data_and_sizes_are_refused():
-    with pytest.raises(ValueError, match="rows of finite numbers"):
+    with pytest.raises(ValueError, match=r"got shape \(1, 1\) and 1 gaps"):
         sub.fit_psd_model(torch.tensor([[float("nan")]]), 2)
+    with pytest.raises(ValueError, match=r"got shape \(3,\)"):
+        sub.fit_psd_model(np.ones(3), 2)
     with pytest.raises(ValueError, match="num_points must be a whole number"):
         sub.fit_psd_model(rows(), 0)

@@ -122,6 +122,27 @@ def test_missing_steps_of_a_gaussian_model_are_integrated_out(missing):
     assert actual == pytest.approx(expected, abs=1e-10)
 
 
+def test_a_categorical_model_is_a_matrix_product_state():
+    model = categorical_model(v=3)
+    density = sub.from_hmmlearn(model, 3, dtype=torch.float64)
+    cores = [core.numpy() for core in sub.matrix_product_state(density).cores]
+    psi = np.einsum("ai,ibj,jc->abc", cores[0][0], cores[1], cores[2][..., 0])
+    joint = [model.score(row[:, None].long().numpy()) for row in all_states([3] * 3)]
+    np.testing.assert_allclose(psi.ravel(), np.exp(joint), rtol=1e-10, atol=1e-14)
+
+
+def test_a_gaussian_model_answers_what_circuits_answer():
+    model = gaussian_model("full")
+    density = sub.from_hmmlearn(model, 4, dtype=torch.float64)
+    shares = [model.startprob_ @ np.linalg.matrix_power(model.transmat_, t) for t in range(4)]
+    expected = torch.from_numpy(np.concatenate([share @ model.means_ for share in shares]))
+    torch.testing.assert_close(density.mean().detach(), expected, rtol=1e-10, atol=1e-10)
+    x = density.sample(4000, generator=torch.Generator().manual_seed(0))
+    error = density.variance().sqrt().detach() / 4000**0.5
+    # Eight means within four standard errors: a false alarm in 2000 seeds.
+    assert bool(((x.mean(0) - expected).abs() < 4 * error).all())
+
+
 def test_steps_may_differ_in_transitions_states_and_kind():
     start, _, rng = random_chain(k=3)
     moves = rng.dirichlet(np.ones(3), size=(3, 3))
