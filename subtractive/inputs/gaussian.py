@@ -17,7 +17,6 @@ from torch import Tensor
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window
 from subtractive.inputs.drawing import uniforms
 from subtractive.inputs.gaussian_logs import (
-    have_common_range,
     log_densities,
     log_density,
     log_overlaps,
@@ -173,9 +172,10 @@ class Gaussian(UnivariateFamily):
         return window_integral(window, mean, log_scale, torch.zeros_like(mean))
 
     def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
-        if window.is_total and have_common_range(p["log_scale"], q["log_scale"]):
-            others = q["mean"], q["log_scale"]
-            return Unscaled(None, log_overlaps(p["mean"], p["log_scale"], others)[:, None])
+        if window.is_total:
+            overlaps = log_overlaps(p["mean"], p["log_scale"], (q["mean"], q["log_scale"]))
+            if overlaps is not None:
+                return Unscaled(None, overlaps[:, None])
         return window_integral(window, *pair_product(p, q))
 
     def sample_square(

@@ -40,22 +40,26 @@ def log_densities(x: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
     return _LogDensities.apply(x, mean, log_scale)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def log_overlaps(mean: Tensor, log_scale: Tensor, others: tuple[Tensor, Tensor]) -> Tensor:
+def log_overlaps(mean: Tensor, log_scale: Tensor, others: tuple[Tensor, Tensor]) -> Tensor | None:
     r"""``log ∫ N(x; μ_i, σ_i) N(x; μ_j, σ_j) dx`` of units (f, i) with others (f, j), (f, i, j).
 
     .. math:: -\frac{(μ_i - μ_j)^2}{2 t} - \frac{1}{2} \log 2πt, \quad t = σ_i^2 + σ_j^2
+
+    ``None`` says that the variances differ too much to be added as plain numbers.
 
     >>> one = torch.zeros(1, 1), torch.zeros(1, 1)
     >>> log_overlaps(*one, one).exp()
     tensor([[[0.2821]]])
     """
-    return _LogOverlaps.apply(mean, log_scale, *others)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def have_common_range(log_scale: Tensor, other: Tensor) -> bool:
-    """Whether the variances of all units can be added as plain numbers, for log_overlaps."""
-    both = torch.cat([log_scale.detach(), other.detach()], -1)
-    return bool((both.amax(-1) - both.amin(-1) <= WIDEST_RANGE).all())
+    with torch.no_grad():
+        both = log_scale if others[1] is log_scale else torch.cat([log_scale, others[1]], -1)
+        low, high = both.amin(-1, keepdim=True), both.amax(-1, keepdim=True)
+        if not bool((high - low).amax() <= WIDEST_RANGE):
+            return None
+        middle = 0.5 * (low + high)
+    if others[0] is mean and others[1] is log_scale:
+        return _LogOverlaps.apply(middle, mean, log_scale)  # type: ignore[no-any-return, no-untyped-call]
+    return _LogOverlaps.apply(middle, mean, log_scale, *others)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _LogDensities(Function):
@@ -96,34 +100,32 @@ class _LogOverlaps(Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, *units: Tensor) -> Tensor:  # noqa: ANN401
-        ctx.save_for_backward(*units)
-        middle = _middle(units[1], units[3])
-        distance, variance_i, variance_j = _pairs(units, middle)
+    def forward(ctx: Any, middle: Tensor, *units: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(middle, *units)
+        distance, variance_i, variance_j = _pairs(middle, *units)
         total = variance_i + variance_j
         exponent = distance.square_().div_(total).add_(total.log_()).mul_(-0.5)
         return exponent.sub_(middle[..., None] + HALF_LOG_TWO_PI)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, ...]:  # noqa: ANN401
-        return tuple(_in_chunks(_overlap_slopes, [slope, *ctx.saved_tensors]))
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        if len(ctx.saved_tensors) == 3:  # units with themselves: each is i and j
+            slope = slope + slope.mT
+        return None, *_in_chunks(_overlap_slopes, [slope, *ctx.saved_tensors])
 
 
-def _overlap_slopes(slope: Tensor, *units: Tensor) -> list[Tensor]:
-    """``∂/∂μ_i = -δ/t``, ``∂/∂log σ_i = (δ²/t - 1) σ_i²/t``, and the same of j."""
-    middle = _middle(units[1], units[3])
-    distance, variance_i, variance_j = _pairs(units, middle)
+def _overlap_slopes(slope: Tensor, middle: Tensor, *units: Tensor) -> list[Tensor]:
+    """``∂/∂μ_i = -δ/t``, ``∂/∂log σ_i = (δ²/t - 1) σ_i²/t``, and the same of others j."""
+    distance, variance_i, variance_j = _pairs(middle, *units)
     inverse = 1 / (variance_i + variance_j)
     share = slope * inverse
     pull = share * distance
     growth = pull * distance * inverse - share
     unit = (-middle).exp()
-    return [
-        pull.sum(2) * -unit,
-        growth.sum(2) * variance_i[:, :, 0],
-        pull.sum(1) * unit,
-        growth.sum(1) * variance_j[:, 0],
-    ]
+    slopes = [pull.sum(2) * -unit, growth.sum(2) * variance_i[:, :, 0]]
+    if len(units) == 4:
+        slopes += [pull.sum(1) * unit, growth.sum(1) * variance_j[:, 0]]
+    return slopes
 
 
 def _in_chunks(formula: Callable[..., list[Tensor]], tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -135,16 +137,13 @@ def _in_chunks(formula: Callable[..., list[Tensor]], tensors: Sequence[Tensor]) 
     return [torch.cat(parts) for parts in zip(*(formula(*c) for c in chunks), strict=True)]
 
 
-def _middle(log_scale: Tensor, other: Tensor) -> Tensor:
-    """The middle of the range of all log-scales of each region, (f, 1), a constant."""
-    both = torch.cat([log_scale.detach(), other.detach()], -1)
-    return 0.5 * (both.amax(-1, keepdim=True) + both.amin(-1, keepdim=True))
-
-
-def _pairs(units: Sequence[Tensor], middle: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _pairs(
+    middle: Tensor, mean: Tensor, log_scale: Tensor, *others: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """The distances (f, i, j) of all means, and the variances (f, i, 1) and (f, 1, j)."""
-    mean_i, log_i, mean_j, log_j = units
+    mean_j = others[0] if others else mean
     # Not a difference of scaled means: far from zero, that would lose digits.
-    distance = (mean_i[:, :, None] - mean_j[:, None, :]) * (-middle).exp()[..., None]
-    variance_i, variance_j = (2 * (log_i - middle)).exp(), (2 * (log_j - middle)).exp()
-    return distance, variance_i[:, :, None], variance_j[:, None, :]
+    distance = (mean[:, :, None] - mean_j[:, None, :]) * (-middle).exp()[..., None]
+    variance = (2 * (log_scale - middle)).exp()
+    variance_j = (2 * (others[1] - middle)).exp() if others else variance
+    return distance, variance[:, :, None], variance_j[:, None, :]

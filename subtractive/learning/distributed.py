@@ -8,12 +8,15 @@ processes gives the gradient that a single process would have computed.
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 
 class LostProcessError(RuntimeError):
@@ -65,9 +68,22 @@ def find_group(device: torch.device) -> Group:
     if not dist.is_available():
         return Group()
     if not dist.is_initialized() and dist.is_torchelastic_launched():
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        _join("nccl" if device.type == "cuda" else "gloo")
         atexit.register(_leave)
     return Group(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Group()
+
+
+def _join(backend: str) -> None:
+    """Meet the others at the store of ``torchrun``, which survives its restarts.
+
+    Each life of the group has keys of its own there: a process that came first would otherwise
+    find the address of one that has died.
+    """
+    store, rank, size = next(iter(rendezvous("env://")))
+    life = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    dist.init_process_group(
+        backend, store=PrefixStore(f"life {life}", store), rank=rank, world_size=size
+    )
 
 
 def _leave() -> None:

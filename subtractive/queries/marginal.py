@@ -92,6 +92,8 @@ Leaf = Callable[[InputLayer, Entry, Evidence], Unscaled]
 def _by_blocks(circuit: Circuit, evidence: Evidence, leaf: Leaf, *, squares: bool) -> Tensor:
     if len(evidence) == 0:
         return torch.zeros(0, dtype=torch.float64, device=circuit.device)
+    if bool(evidence.observed.all()) and len(evidence) * _width(circuit) <= _BLOCK:
+        return circuit.log_root(circuit.straight, circuit.values(evidence.x), squares=squares)
     results, order = [], []
     for rows, route in blocks(circuit, evidence, leaf):
         part = _block(evidence, rows)
@@ -103,6 +105,13 @@ def _by_blocks(circuit: Circuit, evidence: Evidence, leaf: Leaf, *, squares: boo
     back = torch.empty(len(evidence), dtype=torch.long)
     back[torch.cat(order)] = torch.arange(len(evidence))
     return torch.cat(results)[back]
+
+
+def _width(circuit: Circuit) -> int:
+    """How many numbers the messages of one complete row hold, and their products."""
+    inputs = sum(len(layer.scopes) * layer.num_units for layer in circuit.input_layers())
+    shapes = [next(layer.weights.parameters()).shape for layer in circuit.all_layers()]
+    return inputs + sum(f * (o + i) for f, o, i in shapes)
 
 
 def _block(evidence: Evidence, rows: Tensor) -> Evidence:

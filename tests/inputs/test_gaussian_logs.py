@@ -8,7 +8,6 @@ from torch.autograd import gradcheck, gradgradcheck
 import subtractive.inputs.gaussian_logs as module
 from subtractive.inputs.gaussian import pair_product
 from subtractive.inputs.gaussian_logs import (
-    have_common_range,
     log_densities,
     log_density,
     log_overlaps,
@@ -132,5 +131,25 @@ def test_overlaps_of_very_narrow_and_wide_units_are_exact(log_scale):
 
 def test_only_log_scales_of_a_common_range_are_taken():
     near, far = torch.zeros(2, 2), torch.tensor([[0.0, 1.0], [0.0, 601.0]])
-    assert have_common_range(near, near)
-    assert not have_common_range(near, far)
+    assert log_overlaps(near, near, (near, near)) is not None
+    assert log_overlaps(near, near, (near, far)) is None
+
+
+@pytest.mark.parametrize("chunk", [1, 2**17])
+def test_overlaps_of_units_with_themselves_have_the_slopes_of_both_sides(chunk, monkeypatch):
+    monkeypatch.setattr(module, "CHUNK", chunk)
+    inputs = [t.requires_grad_() for t in units(3, 4)]
+
+    def alone(mean, log_scale):
+        return log_overlaps(mean, log_scale, (mean, log_scale))
+
+    def copied(mean, log_scale):
+        return log_overlaps(mean, log_scale, (mean.clone(), log_scale.clone()))
+
+    weights = draw(3, 4, 4, seed=9)  # not symmetric
+    torch.testing.assert_close(alone(*inputs), copied(*inputs), **CLOSE)
+    for one, other in zip(
+        slopes(alone, inputs, weights), slopes(copied, inputs, weights), strict=True
+    ):
+        torch.testing.assert_close(one, other, **CLOSE)
+    assert gradgradcheck(alone, inputs, rtol=1e-6, atol=1e-8)

@@ -188,11 +188,6 @@ def torchrun(folder, mode):
     return load_state(folder / "result")
 
 
-@pytest.mark.skipif(
-    not os.environ.get("TORCHRUN_TESTS"),
-    reason="restarts under torchrun sometimes fail on a busy machine, not yet understood; set "
-    "TORCHRUN_TESTS=1 to run it",
-)
 def test_torchrun_trains_and_a_restart_resumes(tmp_path):
     whole, restarted = torchrun(tmp_path / "whole", "lives"), torchrun(tmp_path / "again", "dies")
     assert whole["scores"] == restarted["scores"]
