@@ -24,6 +24,7 @@ examples:
   subtractive impute people.model gaps.csv          fill the gaps with conditional means and modes
   subtractive query people.model --probability "age>40" --given city=Oslo
   subtractive report people.model new.csv -o report.html       a page of pictures
+  subtractive experiment ring --quick               an experiment of the paper
 
 Tables are CSV or Parquet by their ending; "-" is standard input or output, as CSV.
 Results go to standard output, progress and errors to standard error.
@@ -139,6 +140,19 @@ def _add_showing(commands: Commands) -> None:
     report.add_argument("data", help="table to show, best one that the model was not fitted on")
     report.add_argument("-o", "--output", default="report.html", help="page (report.html)")
     _add_seed(report)
+    experiment = _command(commands, "experiment", "run an experiment of the paper, or list them")
+    experiment.add_argument("name", nargs="?", help="its name, or all; without it: the list")
+    experiment.add_argument("--quick", action="store_true", help="a small form of it, in minutes")
+    experiment.add_argument("--out", metavar="DIR", help="folder for the results (out/NAME)")
+    experiment.add_argument("--resume", action="store_true", help="go on with what is there")
+    experiment.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another value for a setting, as JSON or text: config.json has them all (repeatable)",
+    )
+    experiment.add_argument("--quiet", action="store_true", help="no progress")
     demo = _command(commands, "demo", "fit small data and draw pictures")
     demo.add_argument("-o", "--output", default="out", help="folder for the pictures (out)")
 

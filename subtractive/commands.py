@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
+import shlex
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from subtractive import SubtractiveMixture, demo, load, write_report
+from subtractive.experiments.registry import EXPERIMENTS, full, quick
+from subtractive.experiments.running import execute
+from subtractive.files import plain
 from subtractive.tables.frames import read_frame, write_frame
 from subtractive.tables.phrases import find_column, parse_columns, parse_events, parse_given
 
@@ -133,6 +136,51 @@ def report(options: argparse.Namespace) -> None:
     print_json({"report": options.output, "rows": len(frame), "columns": len(frame.columns)})
 
 
+def experiment(options: argparse.Namespace) -> None:
+    """List the experiments, or run one of them, or all."""
+    if options.name is None:
+        width = max(map(len, EXPERIMENTS), default=0)
+        for name, entry in EXPERIMENTS.items():
+            print(f"  {name:{width}}  {entry.summary}")
+        return
+    everything = options.name == "all"
+    for name in EXPERIMENTS if everything else [options.name]:
+        chosen = (quick if options.quick else full)(name).changed(parse_settings(options.set))
+        folder = Path(options.out or "out")
+        if everything or options.out is None:
+            folder /= f"{name}-quick" if options.quick else name
+        outputs = execute(
+            chosen,
+            folder,
+            command=experiment_command(name, options),
+            resume=options.resume,
+            progress=not options.quiet,
+        )
+        print_json({"experiment": name, "written": [str(path) for path in outputs.written]})
+
+
+def parse_settings(phrases: Sequence[str]) -> dict[str, Any]:
+    """Settings from ``NAME=VALUE``, the value being JSON or else a text."""
+    settings: dict[str, Any] = {}
+    for phrase in phrases:
+        name, equals, text = phrase.partition("=")
+        if not equals:
+            raise ValueError(f"a setting is NAME=VALUE, got {phrase!r}.")
+        try:
+            settings[name] = json.loads(text)
+        except ValueError:
+            settings[name] = text
+    return settings
+
+
+def experiment_command(name: str, options: argparse.Namespace) -> str:
+    """The words that do the same again."""
+    words = ["subtractive", "experiment", name, *(["--quick"] if options.quick else [])]
+    for phrase in options.set:
+        words += ["--set", phrase]
+    return shlex.join(words)
+
+
 def run_demo(options: argparse.Namespace) -> None:
     """Run the demo."""
     demo.run(Path(options.output))
@@ -146,6 +194,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
     "query": query,
     "info": info,
     "report": report,
+    "experiment": experiment,
     "demo": run_demo,
 }
 
@@ -180,15 +229,6 @@ def describe(schema: Any, name: Any) -> str:  # noqa: ANN401 - a name of any kin
 def print_json(answer: Mapping[str, Any]) -> None:
     """Print one JSON object, in which a number that JSON does not know is null."""
     print(json.dumps(plain(answer), indent=2, default=str, allow_nan=False))
-
-
-def plain(answer: Any) -> Any:  # noqa: ANN401 - whatever a command answers
-    """The same with ``None`` for NaN and infinities, at any depth."""
-    if isinstance(answer, Mapping):
-        return {str(name): plain(value) for name, value in answer.items()}
-    if isinstance(answer, list | tuple):
-        return [plain(value) for value in answer]
-    return None if isinstance(answer, float) and not math.isfinite(answer) else answer
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

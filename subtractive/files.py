@@ -10,6 +10,7 @@ import contextlib
 import glob
 import hashlib
 import json
+import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -94,6 +95,19 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], None])
             os.unlink(partial)
         raise
     _flush(target.parent)
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - anything that JSON can nearly hold
+    """The same as JSON gives it back: lists for tuples, ``None`` for NaN and infinities.
+
+    >>> plain({"scores": (1.0, float("nan"))})
+    {'scores': [1.0, None]}
+    """
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def partial_files(path: str | os.PathLike[str]) -> list[Path]:

@@ -1,0 +1,47 @@
+"""The experiments by name, each imported when it is asked for."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib import import_module
+from typing import NamedTuple
+
+from subtractive.experiments.base import Experiment
+
+
+class Entry(NamedTuple):
+    """Where an experiment lives, and what it shows in one line."""
+
+    module: str
+    summary: str
+
+
+EXPERIMENTS = {
+    "splines": Entry("splines", "the spline basis, and integrals of products against quadrature"),
+}
+
+
+def find(name: str) -> Entry:
+    """The entry of an experiment."""
+    if name not in EXPERIMENTS:
+        close = get_close_matches(name, EXPERIMENTS, 1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"Choose from {', '.join(EXPERIMENTS)}."
+        raise ValueError(f"there is no experiment {name!r}. {hint}")
+    return EXPERIMENTS[name]
+
+
+def full(name: str) -> Experiment:
+    """The experiment as the paper has it."""
+    return _instance(name, "FULL")
+
+
+def quick(name: str) -> Experiment:
+    """The same experiment in a minute or two."""
+    return _instance(name, "QUICK")
+
+
+def _instance(name: str, form: str) -> Experiment:
+    module = import_module(f"subtractive.experiments.{find(name).module}")
+    experiment = getattr(module, form)
+    assert isinstance(experiment, Experiment)
+    return experiment

@@ -1,0 +1,89 @@
+"""Where the results of runs are kept: one JSON record each, written at once or not at all.
+
+A folder of records needs no index and no lock: the name of a record follows from the settings of
+its run, a record that exists is complete, and two processes that do the same run write the same.
+So several processes, on several machines that share the folder, may fill it together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from subtractive.experiments.base import Record, Run
+from subtractive.files import FileFormatError, plain, write_atomically
+
+
+class Runs:
+    """The finished runs in a folder.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     runs = Runs(Path(folder))
+    ...     runs.write({"seed": 1}, {"score": -2.5}, seconds=0.1)
+    ...     [dict(run) for run in runs.missing([{"seed": 1}, {"seed": 2}])]
+    [{'seed': 2}]
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def file(self, run: Run, ending: str) -> Path:
+        """The file of a run with an ending: ``json`` is its record."""
+        return self.folder / f"{identify(run)}.{ending}"
+
+    def missing(self, runs: Sequence[Run]) -> Iterator[Run]:
+        """The runs that have no record yet, asked again before each of them."""
+        for run in runs:
+            if not self.file(run, "json").exists():
+                yield run
+
+    def write(self, run: Run, result: Mapping[str, Any], *, seconds: float) -> None:
+        """Keep what came out of a run; a number that JSON does not know becomes null."""
+        record = {"run": plain(run), "seconds": round(seconds, 3), "result": plain(result)}
+        write_json(self.file(run, "json"), record)
+
+    def read(self, run: Run) -> Record:
+        """The record of a finished run."""
+        path = self.file(run, "json")
+        record = read_json(path)
+        if record.get("run") != plain(run):
+            raise FileFormatError(f"{path} is the record of another run: remove it.")
+        return Record(run, record["result"], record["seconds"], lambda end: self.file(run, end))
+
+
+def identify(run: Run) -> str:
+    """The name of a run: its settings in order, and a checksum for what a name cannot hold.
+
+    >>> identify({"set": "rings", "units": 8})
+    'set=rings,units=8-c227a12a'
+    """
+    text = json.dumps(plain(run), sort_keys=True)
+    words = ",".join(f"{name}={value}" for name, value in run.items())
+    readable = re.sub(r"[^A-Za-z0-9=,.+-]+", "_", words)[:100]
+    return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON file in one stroke, with its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    write_atomically(path, lambda partial: _write_text(partial, text))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise FileFormatError(f"{path} is damaged: remove it, and its run is done again.")
+    return value
+
+
+def _write_text(path: str, text: str) -> None:
+    Path(path).write_text(text, encoding="utf-8")
