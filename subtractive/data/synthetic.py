@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
 from torch import Tensor
+
+LogDensity = Callable[[Tensor], Tensor]
+
+RADII = (1.0, 3.0, 5.0)
+RING_WIDTH = 0.2
 
 
 def ring(num_rows: int, *, radius: float = 2.0, width: float = 0.6, seed: int = 0) -> Tensor:
@@ -24,12 +34,9 @@ def ring(num_rows: int, *, radius: float = 2.0, width: float = 0.6, seed: int = 
 def ring_log_density(x: Tensor, *, radius: float = 2.0, width: float = 0.6) -> Tensor:
     """log of the density of :func:`ring`, (n,): radius normal, angle uniform, both signs of r."""
     distance = x.norm(dim=1)
-
-    def log_normal(r: Tensor) -> Tensor:
-        standard = ((r - radius) / width).square()
-        return -0.5 * standard - math.log(width * math.sqrt(2 * math.pi))
-
-    folded = torch.logaddexp(log_normal(distance), log_normal(-distance))
+    folded = torch.logaddexp(
+        log_normal(distance, radius, width), log_normal(-distance, radius, width)
+    )
     return torch.sub(folded, torch.log(2 * math.pi * distance))
 
 
@@ -43,9 +50,160 @@ def rings(num_rows: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
     (torch.Size([6, 2]), torch.Size([6]))
     """
     generator = torch.Generator().manual_seed(seed)
-    radii = torch.tensor([1.0, 3.0, 5.0], dtype=torch.float64)
+    radii = torch.tensor(RADII, dtype=torch.float64)
     circle = torch.multinomial(radii, num_rows, replacement=True, generator=generator)
     angle = 2 * math.pi * torch.rand(num_rows, generator=generator, dtype=torch.float64)
     noise = torch.randn(num_rows, generator=generator, dtype=torch.float64)
-    distance = radii[circle] + 0.2 * noise
+    distance = radii[circle] + RING_WIDTH * noise
     return torch.stack([distance * angle.cos(), distance * angle.sin()], 1), circle
+
+
+def rings_log_density(x: Tensor) -> Tensor:
+    """log of the density of the points of :func:`rings`, (n,)."""
+    parts = [
+        math.log(radius / sum(RADII)) + ring_log_density(x, radius=radius, width=RING_WIDTH)
+        for radius in RADII
+    ]
+    return torch.stack(parts).logsumexp(0)
+
+
+def cosine(num_rows: int, *, seed: int = 0) -> Tensor:
+    """x₀ uniform in (-4, 4), x₁ = 3 cos 2x₀ + N(0, 1), (n, 2)."""
+    generator = torch.Generator().manual_seed(seed)
+    first = 8 * torch.rand(num_rows, generator=generator, dtype=torch.float64) - 4
+    noise = torch.randn(num_rows, generator=generator, dtype=torch.float64)
+    return torch.stack([first, 3 * (2 * first).cos() + noise], 1)
+
+
+def cosine_log_density(x: Tensor) -> Tensor:
+    """log of the density of :func:`cosine`, (n,)."""
+    first, second = x.unbind(1)
+    inside = log_normal(second, 3 * (2 * first).cos(), 1.0) - math.log(8)
+    return torch.where(first.abs() <= 4, inside, -math.inf)
+
+
+def funnel(num_rows: int, *, seed: int = 0) -> Tensor:
+    """x₀ ~ N(0, 2²), x₁ ~ N(0, σ²) of variance σ² = min(exp(-x₀), 5), (n, 2)."""
+    generator = torch.Generator().manual_seed(seed)
+    first = 2 * torch.randn(num_rows, generator=generator, dtype=torch.float64)
+    noise = torch.randn(num_rows, generator=generator, dtype=torch.float64)
+    return torch.stack([first, _funnel_scale(first) * noise], 1)
+
+
+def funnel_log_density(x: Tensor) -> Tensor:
+    """log of the density of :func:`funnel`, (n,)."""
+    first, second = x.unbind(1)
+    return log_normal(first, 0.0, 2.0) + log_normal(second, 0.0, _funnel_scale(first))
+
+
+def banana(num_rows: int, *, seed: int = 0) -> Tensor:
+    """x₀ ~ N(0, 2²), x₁ = N(0, 1) + 0.2 (x₀² - 4), (n, 2)."""
+    generator = torch.Generator().manual_seed(seed)
+    first = 2 * torch.randn(num_rows, generator=generator, dtype=torch.float64)
+    noise = torch.randn(num_rows, generator=generator, dtype=torch.float64)
+    return torch.stack([first, noise + 0.2 * (first.square() - 4)], 1)
+
+
+def banana_log_density(x: Tensor) -> Tensor:
+    """log of the density of :func:`banana`, (n,)."""
+    first, second = x.unbind(1)
+    return log_normal(first, 0.0, 2.0) + log_normal(second, 0.2 * (first.square() - 4), 1.0)
+
+
+def log_normal(x: Tensor, mean: Tensor | float, scale: Tensor | float) -> Tensor:
+    """log N(x; mean, scale²)."""
+    log_scale = torch.as_tensor(scale, dtype=x.dtype).log()
+    return -0.5 * ((x - mean) / scale).square() - log_scale - 0.5 * math.log(2 * math.pi)
+
+
+def _funnel_scale(first: Tensor) -> Tensor:
+    return (-first).exp().clamp(max=5).sqrt()
+
+
+class Shape(NamedTuple):
+    """A density of two variables: how to draw from it, its logarithm, and how far it is turned."""
+
+    draw: Callable[[int, int], Tensor]  # number of rows and seed
+    log_density: LogDensity
+    angle: float = 0.0
+
+
+SHAPES = {
+    "rings": Shape(lambda n, seed: rings(n, seed=seed)[0], rings_log_density),
+    "cosine": Shape(lambda n, seed: cosine(n, seed=seed), cosine_log_density, math.pi / 4),
+    "funnel": Shape(lambda n, seed: funnel(n, seed=seed), funnel_log_density, math.pi / 4),
+    "banana": Shape(lambda n, seed: banana(n, seed=seed), banana_log_density),
+}
+
+
+class Frame(NamedTuple):
+    """Where the points of a shape are drawn: turned by an angle, moved, and stretched."""
+
+    angle: float
+    mean: Tensor  # (2,), taken away after turning
+    scale: Tensor  # (2,), divided by after that
+
+    def turned(self, x: Tensor) -> Tensor:
+        """Points of the shape in this frame, both (n, 2)."""
+        return (x @ self._rotation().T - self.mean) / self.scale
+
+    def log_density(self, shape: LogDensity) -> LogDensity:
+        """The density of points of a shape in this frame."""
+
+        def log_density(x: Tensor) -> Tensor:
+            raw = (x.double() * self.scale + self.mean) @ self._rotation()
+            return shape(raw) + self.scale.log().sum()
+
+        return log_density
+
+    def _rotation(self) -> Tensor:
+        cos, sin = math.cos(self.angle), math.sin(self.angle)
+        return torch.tensor([[cos, -sin], [sin, cos]], dtype=torch.float64)
+
+
+class Draw(NamedTuple):
+    """Rows for training, validation and test, (n, 2) each, and the density they come from."""
+
+    train: Tensor
+    valid: Tensor
+    test: Tensor
+    log_density: LogDensity
+
+
+def draw(name: str, sizes: tuple[int, int, int] = (10_000, 1_000, 2_000), seed: int = 0) -> Draw:
+    """Fresh rows of one of the :data:`SHAPES`, standardised by the training rows.
+
+    >>> data = draw("banana", (1000, 100, 100))
+    >>> data.train.mean(0).abs().max() < 1e-9, data.log_density(data.test).shape
+    (tensor(True), torch.Size([100]))
+    """
+    shape = SHAPES[name]
+    raw = shape.draw(sum(sizes), seed)
+    still = Frame(shape.angle, raw.new_zeros(2), raw.new_ones(2)).turned(raw)
+    mean, scale = still[: sizes[0]].mean(0), still[: sizes[0]].std(0, correction=0)
+    frame = Frame(shape.angle, mean, scale)
+    train, valid, test = frame.turned(raw).split(sizes)
+    return Draw(train, valid, test, frame.log_density(shape.log_density))
+
+
+def find_frame(name: str, x: Tensor) -> Frame:
+    """The frame in which rows (n, 2) are most likely, found by search near their moments.
+
+    It makes the true density of rows known that someone else has drawn and standardised.
+    """
+    shape = SHAPES[name]
+    still = Frame(shape.angle, x.new_zeros(2), x.new_ones(2)).turned(shape.draw(100_000, 0))
+
+    def frame(numbers: NDArray[np.float64]) -> Frame:
+        shift, stretch = torch.from_numpy(numbers).split(2)
+        scale = still.std(0) * stretch.exp()
+        return Frame(shape.angle, still.mean(0) + shift, scale)
+
+    def badness(numbers: NDArray[np.float64]) -> float:
+        logs = frame(numbers).log_density(shape.log_density)(x)
+        # Of a uniform part a row may fall off the edge: bad, but not infinitely so.
+        return -float(logs.clamp(min=-50).mean())
+
+    start = np.zeros((5, 4)) + np.vstack([np.zeros(4), 0.02 * np.eye(4)])
+    options = {"initial_simplex": start, "maxiter": 600, "xatol": 1e-5, "fatol": 1e-8}
+    return frame(minimize(badness, np.zeros(4), method="Nelder-Mead", options=options).x)

@@ -17,6 +17,7 @@ class Entry(NamedTuple):
 
 
 EXPERIMENTS = {
+    "ring": Entry("ring", "two Gaussians, one subtracted, against many added; with an animation"),
     "splines": Entry("splines", "the spline basis, and integrals of products against quadrature"),
 }
 
