@@ -145,6 +145,7 @@ def _add_showing(commands: Commands) -> None:
     experiment.add_argument("--quick", action="store_true", help="a small form of it, in minutes")
     experiment.add_argument("--out", metavar="DIR", help="folder for the results (out/NAME)")
     experiment.add_argument("--resume", action="store_true", help="go on with what is there")
+    experiment.add_argument("--data", metavar="DIR", help="use arrays from here: --set data=DIR")
     experiment.add_argument(
         "--set",
         action="append",

@@ -145,7 +145,11 @@ def experiment(options: argparse.Namespace) -> None:
         return
     everything = options.name == "all"
     for name in EXPERIMENTS if everything else [options.name]:
-        chosen = (quick if options.quick else full)(name).changed(parse_settings(options.set))
+        chosen = (quick if options.quick else full)(name)
+        changes = parse_settings(options.set)
+        if options.data is not None and (not everything or "data" in chosen.settings()):
+            changes["data"] = options.data
+        chosen = chosen.changed(changes)
         folder = Path(options.out or "out")
         if everything or options.out is None:
             folder /= f"{name}-quick" if options.quick else name
@@ -176,6 +180,8 @@ def parse_settings(phrases: Sequence[str]) -> dict[str, Any]:
 def experiment_command(name: str, options: argparse.Namespace) -> str:
     """The words that do the same again."""
     words = ["subtractive", "experiment", name, *(["--quick"] if options.quick else [])]
+    if options.data is not None:
+        words += ["--data", options.data]
     for phrase in options.set:
         words += ["--set", phrase]
     return shlex.join(words)

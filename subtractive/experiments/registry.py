@@ -18,6 +18,9 @@ class Entry(NamedTuple):
 
 EXPERIMENTS = {
     "ring": Entry("ring", "two Gaussians, one subtracted, against many added; with an animation"),
+    "synthetic-continuous": Entry(
+        "synthetic_continuous", "rings, cosine, funnel and banana by splines: MPC, MPC² and NPC²"
+    ),
     "splines": Entry("splines", "the spline basis, and integrals of products against quadrature"),
 }
 

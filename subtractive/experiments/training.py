@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import subtractive as sub
-from subtractive.experiments.bundle import Bundle
+from subtractive.experiments.bundle import Bundle, Member
 
 Callback = Callable[[sub.Density, sub.History], object]
 
@@ -60,7 +60,7 @@ def train(
 
 
 def train_bundle(
-    members: Sequence[sub.SquaredCircuit] | Sequence[sub.MonotonicCircuit],
+    members: Sequence[Member],
     data: tuple[Tensor, Tensor, Tensor],
     schedule: Schedule,
     *,

@@ -1,0 +1,122 @@
+"""The densities of two variables that the synthetic experiments learn, and who learns them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import subtractive as sub
+from subtractive.data.synthetic import SHAPES, LogDensity, draw, find_frame
+from subtractive.experiments.bundle import Member
+from subtractive.experiments.spectral import start_from_root
+from subtractive.inputs.base import InputFamily
+
+MPC, MPC2, NPC2, SPECTRAL = "MPC", "MPC²", "NPC²", "NPC² from √p"
+
+
+class Plane(NamedTuple):
+    """Rows for training, validation and test, (n, 2), and the truth behind them."""
+
+    train: Tensor
+    valid: Tensor
+    test: Tensor
+    log_density: LogDensity
+
+    @property
+    def rows(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The three tables."""
+        return self.train, self.valid, self.test
+
+
+def load_plane(name: str, folder: str, sizes: tuple[int, int, int], seed: int) -> Plane:
+    """One of the four sets: from a folder of arrays, or if that is empty, drawn from a seed."""
+    if name not in SHAPES:
+        raise ValueError(f"there is no synthetic set {name!r}: choose from {', '.join(SHAPES)}.")
+    if not folder:
+        return Plane(*draw(name, sizes, seed))
+    path = Path(folder) / f"{name}_continuous.npz"
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}: the setting data names its folder.")
+    with np.load(path) as arrays:
+        parts = [torch.from_numpy(arrays[part]).double() for part in ("train", "valid", "test")]
+    train, valid, test = (part[:size] for part, size in zip(parts, sizes, strict=True))
+    truth = find_frame(name, torch.cat(parts)).log_density(SHAPES[name].log_density)
+    return Plane(train, valid, test, truth)
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Uniform bins over each variable of a plane, from edges (2, bins + 1)."""
+
+    edges: Tensor
+
+    @classmethod
+    def over(cls, plane: Plane, count: int) -> Bins:
+        """Bins over all rows of a plane."""
+        low, high = domain_of(plane, 0.0)
+        steps = torch.linspace(0, 1, count + 1, dtype=torch.float64)
+        return cls(low[:, None] + (high - low)[:, None] * steps)
+
+    def number(self, x: Tensor) -> Tensor:
+        """The bins of rows (n, 2), (n, 2)."""
+        inner = self.edges[:, 1:-1].contiguous()
+        return torch.searchsorted(inner, x.T.contiguous(), right=True).T
+
+    def log_masses(self, log_density: LogDensity, nodes: int = 12) -> Tensor:
+        """Logarithms of the probabilities of all bins, (bins, bins), by Gauss's rule in each."""
+        at, weight = np.polynomial.legendre.leggauss(nodes)
+        width = self.edges[:, 1] - self.edges[:, 0]
+        points = [
+            (side[:-1, None] + step * torch.from_numpy((at + 1) / 2)).flatten()
+            for side, step in zip(self.edges, width, strict=True)
+        ]
+        density = log_density(torch.cartesian_prod(*points)).exp()
+        count = self.edges.shape[1] - 1
+        cells = density.view(count, nodes, count, nodes)
+        shares = torch.from_numpy(weight / 2)
+        masses = torch.einsum("aibj,i,j->ab", cells, shares, shares) * width.prod()
+        return masses.log()
+
+
+def domain_of(plane: Plane, margin: float) -> tuple[Tensor, Tensor]:
+    """The least and largest values of each variable in all rows, (2,), a little apart."""
+    every = torch.cat(plane.rows)
+    low, high = every.amin(0), every.amax(0)
+    return low - margin * (high - low), high + margin * (high - low)
+
+
+def splines_over(plane: Plane, model: str, num_bases: int, margin: float) -> list[InputFamily]:
+    """A spline family for each variable, on the domain of the data."""
+    low, high = domain_of(plane, margin)
+    positive = model in (MPC, MPC2)
+    return [
+        sub.Spline(num_bases, domain=(a, b), non_negative=positive)
+        for a, b in zip(low.tolist(), high.tolist(), strict=True)
+    ]
+
+
+def build(model: str, families: list[InputFamily], num_units: int, seed: int) -> Member:
+    """A mixture of products: two regions, K input functions each, one sum."""
+    positive = model in (MPC, MPC2)
+    circuit = sub.Circuit(
+        sub.linear_tree(2),
+        families,
+        num_units=num_units,
+        weights=sub.positive_weights if positive else sub.real_weights,
+        seed=seed,
+    )
+    return sub.MonotonicCircuit(circuit) if model == MPC else sub.SquaredCircuit(circuit)
+
+
+def start(density: Member, model: str, rows: Tensor, *, bandwidth: float, seed: int) -> None:
+    """Where a model begins to learn: from the columns of the data, or from √p."""
+    if model == SPECTRAL:
+        assert isinstance(density, sub.SquaredCircuit)
+        start_from_root(density, rows, bandwidth=bandwidth, seed=seed)
+    else:
+        sub.initialise(density, rows, seed=seed)
