@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+import subtractive as sub
 from subtractive.experiments.base import Record
 from subtractive.experiments.planes import MPC, MPC2, NPC2, SPECTRAL
 from subtractive.pictures import find_peak
@@ -56,6 +57,7 @@ def draw_curves(
         figsize=(2.9 * len(truths) + 0.5, 2.5 * len(inputs) + 0.5), layout="constrained"
     )
     grid = figure.subplots(len(inputs), len(truths), squeeze=False, sharex=True)
+    ticks = sorted({record.run["units"] for record in records})
     for row, kind in zip(grid, inputs, strict=True):
         for axes, (name, truth) in zip(row, truths.items(), strict=True):
             group = [r for r in records if r.run["set"] == name and r.run["inputs"] == kind]
@@ -64,6 +66,7 @@ def draw_curves(
         row[0].set_ylabel("test log-likelihood", fontsize=9)
     for axes in grid[-1]:
         axes.set_xlabel("K", fontsize=9)
+        axes.set_xticks(ticks)
     handles, labels = grid[0][0].get_legend_handles_labels()
     figure.legend(
         handles, labels, loc="outside lower center", ncols=len(labels), fontsize=9, frameon=False
@@ -94,7 +97,6 @@ def _draw_curve(axes: Axes, group: Sequence[Record], truth: float) -> None:
             label=model,
         )
     axes.axhline(truth, color="black", lw=0.9, ls="--", label="truth")
-    axes.set_xticks(sorted({record.run["units"] for record in group}))
 
 
 def draw_planes(panels: Mapping[str, Mapping[str, tuple[Tensor, str]]]) -> Figure:
@@ -104,6 +106,7 @@ def draw_planes(panels: Mapping[str, Mapping[str, tuple[Tensor, str]]]) -> Figur
     """
     columns = max(len(row) for row in panels.values())
     figure = Figure(figsize=(2.2 * columns + 0.3, 2.5 * len(panels)), layout="constrained")
+    figure.get_layout_engine().set(hspace=0.04)  # type: ignore[union-attr,call-arg]
     grid = figure.subplots(len(panels), columns, squeeze=False)
     for line, (name, row) in zip(grid, panels.items(), strict=True):
         peak = max(find_peak(density) for density, _ in row.values())
@@ -119,9 +122,26 @@ def draw_planes(panels: Mapping[str, Mapping[str, tuple[Tensor, str]]]) -> Figur
     return figure
 
 
-def pick(records: Sequence[Record], keep: Callable[[Mapping[str, Any]], bool]) -> list[Record]:
-    """The records of some runs."""
-    return [record for record in records if keep(record.run)]
+def learned(
+    records: Sequence[Record],
+    name: str,
+    units: int,
+    on_grid: Callable[[sub.Density, str], Tensor],
+) -> dict[str, tuple[Tensor, str]]:
+    """The panels of the models of one set and K: the seed that validation has chosen."""
+    panels = {}
+    for record in records:
+        if record.run["set"] == name and record.run["units"] == units:
+            density = sub.load(record.file("model"))
+            assert isinstance(density, sub.Density)
+            title = f"{record.run['model']}, K = {units}"
+            panels[title] = (on_grid(density, name), note(chosen(record)))
+    return panels
+
+
+def note(score: float) -> str:
+    """What stands below a panel."""
+    return f"log-likelihood {score:.3f}"
 
 
 def _number(value: float | None) -> float:

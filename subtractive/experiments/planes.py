@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,8 +14,10 @@ from torch import Tensor
 
 import subtractive as sub
 from subtractive.data.synthetic import SHAPES, LogDensity, draw, find_frame
+from subtractive.experiments.base import Place, Run
 from subtractive.experiments.bundle import Member
 from subtractive.experiments.spectral import start_from_root
+from subtractive.experiments.training import Schedule, train_bundle
 from subtractive.inputs.base import InputFamily
 
 MPC, MPC2, NPC2, SPECTRAL = "MPC", "MPC²", "NPC²", "NPC² from √p"
@@ -33,6 +37,7 @@ class Plane(NamedTuple):
         return self.train, self.valid, self.test
 
 
+@cache
 def load_plane(name: str, folder: str, sizes: tuple[int, int, int], seed: int) -> Plane:
     """One of the four sets: from a folder of arrays, or if that is empty, drawn from a seed."""
     if name not in SHAPES:
@@ -120,3 +125,45 @@ def start(density: Member, model: str, rows: Tensor, *, bandwidth: float, seed: 
         start_from_root(density, rows, bandwidth=bandwidth, seed=seed)
     else:
         sub.initialise(density, rows, seed=seed)
+
+
+def runs_of(
+    sets: Sequence[str],
+    shown: Sequence[int],
+    units: Sequence[int],
+    inputs: Sequence[str],
+    models: Sequence[str],
+) -> list[Run]:
+    """All combinations, those of the shown K, in the order of the sets, first."""
+    if len(shown) != len(sets):
+        raise ValueError(f"shown_units needs one K for each of {len(sets)} sets, got {shown}.")
+    first = dict(zip(sets, shown, strict=True))
+    runs = [
+        {"set": name, "inputs": kind, "model": model, "units": number}
+        for name in sets
+        for number in sorted({*units, first[name]})
+        for kind in inputs
+        for model in models
+    ]
+    return sorted(runs, key=lambda run: run["units"] != first[str(run["set"])])
+
+
+def learn(
+    make: Callable[[int], Member],
+    rows: tuple[Tensor, Tensor, Tensor],
+    schedule: Schedule,
+    *,
+    seeds: Sequence[int],
+    place: Place,
+) -> dict[str, Any]:
+    """Fit a model of each seed; the scores of all, and the best by validation as a file."""
+    members = [make(seed) for seed in seeds]
+    fitted = train_bundle(members, rows, schedule, seeds=seeds)
+    best = max(range(len(fitted)), key=lambda number: fitted[number].valid)
+    members[best].save(place("model"))
+    return {
+        "parameters": members[0].circuit.num_parameters,
+        "members": [
+            {"seed": seed, **asdict(result)} for seed, result in zip(seeds, fitted, strict=True)
+        ],
+    }

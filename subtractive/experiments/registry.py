@@ -21,6 +21,9 @@ EXPERIMENTS = {
     "synthetic-continuous": Entry(
         "synthetic_continuous", "rings, cosine, funnel and banana by splines: MPC, MPC² and NPC²"
     ),
+    "synthetic-discrete": Entry(
+        "synthetic_discrete", "the same in 32 x 32 bins, by tables and by binomials"
+    ),
     "splines": Entry("splines", "the spline basis, and integrals of products against quadrature"),
 }
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cache
+from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 import torch
@@ -23,11 +22,13 @@ from subtractive.experiments.planes import (
     Plane,
     build,
     domain_of,
+    learn,
     load_plane,
+    runs_of,
     splines_over,
     start,
 )
-from subtractive.experiments.training import Schedule, train_bundle
+from subtractive.experiments.training import Schedule
 
 INPUTS = "spline"
 
@@ -62,36 +63,21 @@ class SyntheticContinuous(Experiment):
     bandwidth: float = 0.5
 
     def runs(self) -> Sequence[Run]:
-        shown = dict(zip(self.sets, self.shown_units, strict=True))
-        runs = [
-            {"set": name, "inputs": INPUTS, "model": model, "units": units}
-            for name in self.sets
-            for units in sorted({*self.units, shown[name]})
-            for model in self.models
-        ]
-        return sorted(runs, key=lambda run: run["units"] != shown[str(run["set"])])
+        return runs_of(self.sets, self.shown_units, self.units, [INPUTS], self.models)
 
     def perform(self, run: Run, place: Place) -> Mapping[str, Any]:
         plane = self._plane(run["set"])
         families = splines_over(plane, run["model"], self.num_bases, self.margin)
-        members = []
-        for seed in self.seeds:
+
+        def make(seed: int) -> sub.SquaredCircuit | sub.MonotonicCircuit:
             member = build(run["model"], families, run["units"], seed)
             start(member, run["model"], plane.train, bandwidth=self.bandwidth, seed=seed)
-            members.append(member)
+            return member
+
         schedule = Schedule(self.epochs, self.learning_rate, self.batch_size)
         if run["model"] == SPECTRAL:
             schedule = Schedule(self.root_epochs, self.root_rate, self.batch_size)
-        fitted = train_bundle(members, plane.rows, schedule, seeds=self.seeds)
-        best = max(range(len(fitted)), key=lambda number: fitted[number].valid)
-        members[best].save(place("model"))
-        return {
-            "parameters": members[0].circuit.num_parameters,
-            "members": [
-                {"seed": seed, **asdict(result)}
-                for seed, result in zip(self.seeds, fitted, strict=True)
-            ],
-        }
+        return learn(make, plane.rows, schedule, seeds=self.seeds, place=place)
 
     def present(self, records: Sequence[Record], outputs: Outputs) -> None:
         planes = {name: self._plane(name) for name in self.sets}
@@ -102,18 +88,15 @@ class SyntheticContinuous(Experiment):
             plane_pages.COLUMNS,
             plane_pages.score_rows(records, truths),
         )
+
+        def on_plane(density: sub.Density, name: str) -> Tensor:
+            return on_domain(density.log_prob, planes[name])
+
         panels = {}
         for name, units in zip(self.sets, self.shown_units, strict=True):
-            row = {
-                "truth": (on_domain(planes[name].log_density, planes[name]), _note(truths[name]))
-            }
-            for record in records:
-                if record.run["set"] == name and record.run["units"] == units:
-                    density = sub.load(record.file("model"))
-                    title = f"{record.run['model']}, K = {units}"
-                    note = _note(plane_pages.chosen(record))
-                    row[title] = (on_domain(density.log_prob, planes[name]), note)
-            panels[name] = row
+            truth = on_domain(planes[name].log_density, planes[name])
+            row = {"truth": (truth, plane_pages.note(truths[name]))}
+            panels[name] = row | plane_pages.learned(records, name, units, on_plane)
         outputs.figure(
             "densities",
             "Densities, the seed of each model chosen by validation; each row has one colour "
@@ -128,12 +111,7 @@ class SyntheticContinuous(Experiment):
         )
 
     def _plane(self, name: str) -> Plane:
-        return _load(name, self.data, self.rows, self.data_seed)
-
-
-@cache
-def _load(name: str, folder: str, sizes: tuple[int, int, int], seed: int) -> Plane:
-    return load_plane(name, folder, sizes, seed)
+        return load_plane(name, self.data, self.rows, self.data_seed)
 
 
 @torch.no_grad()
@@ -145,10 +123,6 @@ def on_domain(log_density: LogDensity, plane: Plane, points: int = 161) -> Tenso
         for a, b in zip(low.tolist(), high.tolist(), strict=True)
     ]
     return log_density(torch.cartesian_prod(*lines)).exp().reshape(points, points).T
-
-
-def _note(score: float) -> str:
-    return f"log-likelihood {score:.3f}"
 
 
 FULL = SyntheticContinuous()
