@@ -30,8 +30,8 @@ from torch import Tensor
 
 import subtractive as sub
 from benchmarks.peers.cirkit_client import Peer, check_same_circuit
-from benchmarks.peers.measuring import cpu_seconds, peak_megabytes, wall_seconds
 from subtractive.circuits.circuit import Circuit
+from subtractive.experiments.measuring import cpu_seconds, peak_megabytes, wall_seconds
 from subtractive.learning.batches import as_batches
 from subtractive.learning.distributed import Group
 from subtractive.learning.objective import negative_log_likelihood

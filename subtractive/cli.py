@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     parser = make_parser()
     options = parser.parse_args(arguments)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler shall not write to stderr
     try:
         import_module("subtractive.commands").run(options)
         sys.stdout.flush()

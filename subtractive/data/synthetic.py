@@ -110,6 +110,19 @@ def banana_log_density(x: Tensor) -> Tensor:
     return log_normal(first, 0.0, 2.0) + log_normal(second, 0.2 * (first.square() - 4), 1.0)
 
 
+def henon(num_rows: int, num_variables: int, *, seed: int = 0) -> Tensor:
+    """Windows of Hénon's chaotic series, x' = 1 - 1.4 x² + 0.3 x₋₁, seen with noise, (n, d)."""
+    generator = torch.Generator().manual_seed(seed)
+    before, now = torch.rand(2, num_rows, generator=generator, dtype=torch.float64).mul(0.2)
+    series = []
+    for step in range(50 + num_variables):  # after fifty steps the start is forgotten
+        before, now = now, 1 - 1.4 * now.square() + 0.3 * before
+        if step >= 50:
+            series.append(now)
+    noise = torch.randn(num_rows, num_variables, generator=generator, dtype=torch.float64)
+    return torch.stack(series, 1) + 0.05 * noise
+
+
 def log_normal(x: Tensor, mean: Tensor | float, scale: Tensor | float) -> Tensor:
     """log N(x; mean, scale²)."""
     log_scale = torch.as_tensor(scale, dtype=x.dtype).log()

@@ -97,6 +97,7 @@ def _draw_curve(axes: Axes, group: Sequence[Record], truth: float) -> None:
             label=model,
         )
     axes.axhline(truth, color="black", lw=0.9, ls="--", label="truth")
+    axes.margins(y=0.08)
 
 
 def draw_planes(panels: Mapping[str, Mapping[str, tuple[Tensor, str]]]) -> Figure:

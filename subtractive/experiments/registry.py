@@ -24,7 +24,10 @@ EXPERIMENTS = {
     "synthetic-discrete": Entry(
         "synthetic_discrete", "the same in 32 x 32 bins, by tables and by binomials"
     ),
+    "overflow": Entry("overflow", "Z of many variables with and without stable arithmetic"),
     "splines": Entry("splines", "the spline basis, and integrals of products against quadrature"),
+    "cost": Entry("cost", "time and memory of c(x) and Z against batch size and K"),
+    "weights": Entry("weights", "histograms of learned weights after squaring, negative part"),
 }
 
 

@@ -40,7 +40,7 @@ def peak_megabytes(function: Function) -> float:
     results = profiler.profiler.kineto_results
     events = [event for event in results.events() if event.name() == "[memory]"]
     events.sort(key=lambda event: event.start_ns())
-    return max(accumulate((event.nbytes() for event in events), initial=0)) / 2**20
+    return float(max(accumulate((event.nbytes() for event in events), initial=0))) / 2**20
 
 
 def _best(
