@@ -185,7 +185,7 @@ def _draw(axes: Axes, records: Sequence[Record]) -> None:
     axes.set_xticks(variables, [str(number) for number in variables])
     axes.set_xlabel("variables", fontsize=9)
     axes.set_ylabel("log₁₀ Z", fontsize=9)
-    axes.legend(fontsize=8, frameon=False, loc="center right")
+    axes.legend(fontsize=8, frameon=False, loc="lower right" if max(values) > 0 else "upper right")
 
 
 FULL = Overflow()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from subtractive.data.synthetic import SHAPES, LogDensity, draw, find_frame
 from subtractive.experiments.base import Place, Run
 from subtractive.experiments.bundle import Member
 from subtractive.experiments.spectral import start_from_root
-from subtractive.experiments.training import Schedule, train_bundle
+from subtractive.experiments.training import Fitted, Schedule, train_bundle
 from subtractive.inputs.base import InputFamily
 
 MPC, MPC2, NPC2, SPECTRAL = "MPC", "MPC²", "NPC²", "NPC² from √p"
@@ -118,15 +119,6 @@ def build(model: str, families: list[InputFamily], num_units: int, seed: int) ->
     return sub.MonotonicCircuit(circuit) if model == MPC else sub.SquaredCircuit(circuit)
 
 
-def start(density: Member, model: str, rows: Tensor, *, bandwidth: float, seed: int) -> None:
-    """Where a model begins to learn: from the columns of the data, or from √p."""
-    if model == SPECTRAL:
-        assert isinstance(density, sub.SquaredCircuit)
-        start_from_root(density, rows, bandwidth=bandwidth, seed=seed)
-    else:
-        sub.initialise(density, rows, seed=seed)
-
-
 def runs_of(
     sets: Sequence[str],
     shown: Sequence[int],
@@ -148,6 +140,14 @@ def runs_of(
     return sorted(runs, key=lambda run: run["units"] != first[str(run["set"])])
 
 
+@dataclass(frozen=True)
+class RootGrid:
+    """What is tried for starts from √p before the seeds, and chosen by validation."""
+
+    bandwidths: tuple[float, ...]
+    smoothings: tuple[float, ...]
+
+
 def learn(
     make: Callable[[int], Member],
     rows: tuple[Tensor, Tensor, Tensor],
@@ -158,7 +158,48 @@ def learn(
 ) -> dict[str, Any]:
     """Fit a model of each seed; the scores of all, and the best by validation as a file."""
     members = [make(seed) for seed in seeds]
-    fitted = train_bundle(members, rows, schedule, seeds=seeds)
+    for member, seed in zip(members, seeds, strict=True):
+        sub.initialise(member, rows[0], seed=seed)
+    return _kept(members, train_bundle(members, rows, schedule, seeds=seeds), seeds, place)
+
+
+def learn_from_root(
+    make: Callable[[int], Member],
+    rows: tuple[Tensor, Tensor, Tensor],
+    schedule: Schedule,
+    grid: RootGrid,
+    *,
+    seeds: Sequence[int],
+    place: Place,
+) -> dict[str, Any]:
+    """The same from √p; bandwidth and smoothing are those that serve the first seed best."""
+
+    def begin(seed: int, bandwidth: float) -> Member:
+        member = make(seed)
+        assert isinstance(member, sub.SquaredCircuit)
+        start_from_root(member, rows[0], bandwidth=bandwidth, seed=seed)
+        return member
+
+    points = list(product(grid.bandwidths, grid.smoothings))
+    tried = train_bundle(
+        [begin(seeds[0], bandwidth) for bandwidth, _ in points],
+        rows,
+        schedule,
+        seeds=[seeds[0]] * len(points),
+        smoothing=[smoothing for _, smoothing in points],
+    )
+    best = max(range(len(points)), key=lambda number: tried[number].valid)
+    bandwidth, smoothing = points[best]
+    members = [begin(seed, bandwidth) for seed in seeds]
+    strengths = [smoothing] * len(seeds)
+    fitted = train_bundle(members, rows, schedule, seeds=seeds, smoothing=strengths)
+    chosen = {"bandwidth": bandwidth, "smoothing": smoothing}
+    return chosen | _kept(members, fitted, seeds, place)
+
+
+def _kept(
+    members: Sequence[Member], fitted: Sequence[Fitted], seeds: Sequence[int], place: Place
+) -> dict[str, Any]:
     best = max(range(len(fitted)), key=lambda number: fitted[number].valid)
     members[best].save(place("model"))
     return {

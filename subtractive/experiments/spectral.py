@@ -26,7 +26,7 @@ def start_from_root(
     rows: Tensor,
     *,
     bandwidth: float,
-    jitter: float = 0.05,
+    jitter: float = 0.01,
     seed: int = 0,
 ) -> None:
     """Start from √p of rows (n, 2); the bandwidth is in distances of basis functions.

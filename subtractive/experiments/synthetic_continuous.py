@@ -13,6 +13,7 @@ import subtractive as sub
 from subtractive.data.synthetic import LogDensity
 from subtractive.experiments import plane_pages
 from subtractive.experiments.base import Experiment, Place, Record, Run
+from subtractive.experiments.bundle import Member
 from subtractive.experiments.outputs import Outputs
 from subtractive.experiments.planes import (
     MPC,
@@ -20,13 +21,14 @@ from subtractive.experiments.planes import (
     NPC2,
     SPECTRAL,
     Plane,
+    RootGrid,
     build,
     domain_of,
     learn,
+    learn_from_root,
     load_plane,
     runs_of,
     splines_over,
-    start,
 )
 from subtractive.experiments.training import Schedule
 
@@ -47,7 +49,7 @@ class SyntheticContinuous(Experiment):
 
     sets: tuple[str, ...] = ("rings", "cosine", "funnel", "banana")
     shown_units: tuple[int, ...] = (8, 12, 4, 4)
-    units: tuple[int, ...] = (2, 4, 8, 12, 16)
+    units: tuple[int, ...] = (2, 4, 8, 12)
     models: tuple[str, ...] = (MPC, MPC2, NPC2, SPECTRAL)
     seeds: tuple[int, ...] = tuple(range(10))
     rows: tuple[int, int, int] = (10_000, 1_000, 2_000)
@@ -56,11 +58,13 @@ class SyntheticContinuous(Experiment):
     num_bases: int = 32
     margin: float = 0.0
     batch_size: int = 256
-    epochs: int = 40
+    epochs: int = 25
     learning_rate: float = 0.03
-    root_epochs: int = 20
-    root_rate: float = 0.01
-    bandwidth: float = 0.5
+    root_batch_size: int = 1024
+    root_epochs: int = 40
+    root_rate: float = 0.02
+    bandwidths: tuple[float, ...] = (0.2, 0.3, 0.5)
+    smoothings: tuple[float, ...] = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)
 
     def runs(self) -> Sequence[Run]:
         return runs_of(self.sets, self.shown_units, self.units, [INPUTS], self.models)
@@ -69,14 +73,14 @@ class SyntheticContinuous(Experiment):
         plane = self._plane(run["set"])
         families = splines_over(plane, run["model"], self.num_bases, self.margin)
 
-        def make(seed: int) -> sub.SquaredCircuit | sub.MonotonicCircuit:
-            member = build(run["model"], families, run["units"], seed)
-            start(member, run["model"], plane.train, bandwidth=self.bandwidth, seed=seed)
-            return member
+        def make(seed: int) -> Member:
+            return build(run["model"], families, run["units"], seed)
 
-        schedule = Schedule(self.epochs, self.learning_rate, self.batch_size)
         if run["model"] == SPECTRAL:
-            schedule = Schedule(self.root_epochs, self.root_rate, self.batch_size)
+            schedule = Schedule(self.root_epochs, self.root_rate, self.root_batch_size)
+            grid = RootGrid(self.bandwidths, self.smoothings)
+            return learn_from_root(make, plane.rows, schedule, grid, seeds=self.seeds, place=place)
+        schedule = Schedule(self.epochs, self.learning_rate, self.batch_size)
         return learn(make, plane.rows, schedule, seeds=self.seeds, place=place)
 
     def present(self, records: Sequence[Record], outputs: Outputs) -> None:
@@ -127,5 +131,11 @@ def on_domain(log_density: LogDensity, plane: Plane, points: int = 161) -> Tenso
 
 FULL = SyntheticContinuous()
 QUICK = SyntheticContinuous(
-    units=(4, 8), seeds=(0, 1), rows=(4_000, 500, 1_000), epochs=8, root_epochs=4
+    units=(4, 8),
+    seeds=(0, 1),
+    rows=(4_000, 500, 1_000),
+    epochs=8,
+    root_epochs=10,
+    bandwidths=(0.3,),
+    smoothings=(0.1, 1.0),
 )

@@ -12,6 +12,7 @@ from torch import Tensor
 import subtractive as sub
 from subtractive.experiments import plane_pages
 from subtractive.experiments.base import Experiment, Place, Record, Run
+from subtractive.experiments.bundle import Member
 from subtractive.experiments.outputs import Outputs
 from subtractive.experiments.planes import (
     MPC,
@@ -20,11 +21,12 @@ from subtractive.experiments.planes import (
     SPECTRAL,
     Bins,
     Plane,
+    RootGrid,
     build,
     learn,
+    learn_from_root,
     load_plane,
     runs_of,
-    start,
 )
 from subtractive.experiments.training import Schedule
 from subtractive.inputs.base import InputFamily
@@ -42,7 +44,7 @@ class SyntheticDiscrete(Experiment):
 
     sets: tuple[str, ...] = ("rings", "cosine", "funnel", "banana")
     shown_units: tuple[int, ...] = (8, 12, 4, 4)
-    units: tuple[int, ...] = (2, 4, 8, 12, 16)
+    units: tuple[int, ...] = (2, 4, 8, 12)
     inputs: tuple[str, ...] = (TABLE, BINOMIAL)
     models: tuple[str, ...] = (MPC, MPC2, NPC2, SPECTRAL)
     seeds: tuple[int, ...] = tuple(range(10))
@@ -51,11 +53,13 @@ class SyntheticDiscrete(Experiment):
     data: str = ""
     data_seed: int = 42
     batch_size: int = 256
-    epochs: int = 40
+    epochs: int = 25
     learning_rate: float = 0.03
-    root_epochs: int = 20
-    root_rate: float = 0.01
-    bandwidth: float = 0.5
+    root_batch_size: int = 1024
+    root_epochs: int = 40
+    root_rate: float = 0.02
+    bandwidths: tuple[float, ...] = (0.2, 0.3, 0.5)
+    smoothings: tuple[float, ...] = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)
 
     def runs(self) -> Sequence[Run]:
         runs = runs_of(self.sets, self.shown_units, self.units, self.inputs, self.models)
@@ -65,18 +69,19 @@ class SyntheticDiscrete(Experiment):
     def perform(self, run: Run, place: Place) -> Mapping[str, Any]:
         plane = self._plane(run["set"])
         bins = Bins.over(plane, self.bins)
-        rows = tuple(bins.number(part).double() for part in plane.rows)
+        train, valid, test = (bins.number(part).double() for part in plane.rows)
+        rows = (train, valid, test)
         family = family_of(run["inputs"], run["model"], self.bins)
 
-        def make(seed: int) -> sub.SquaredCircuit | sub.MonotonicCircuit:
-            member = build(run["model"], [family, family], run["units"], seed)
-            start(member, run["model"], rows[0], bandwidth=self.bandwidth, seed=seed)
-            return member
+        def make(seed: int) -> Member:
+            return build(run["model"], [family, family], run["units"], seed)
 
-        schedule = Schedule(self.epochs, self.learning_rate, self.batch_size)
         if run["model"] == SPECTRAL:
-            schedule = Schedule(self.root_epochs, self.root_rate, self.batch_size)
-        return learn(make, (rows[0], rows[1], rows[2]), schedule, seeds=self.seeds, place=place)
+            schedule = Schedule(self.root_epochs, self.root_rate, self.root_batch_size)
+            grid = RootGrid(self.bandwidths, self.smoothings)
+            return learn_from_root(make, rows, schedule, grid, seeds=self.seeds, place=place)
+        schedule = Schedule(self.epochs, self.learning_rate, self.batch_size)
+        return learn(make, rows, schedule, seeds=self.seeds, place=place)
 
     def present(self, records: Sequence[Record], outputs: Outputs) -> None:
         masses, truths = {}, {}
@@ -134,5 +139,11 @@ def family_of(inputs: str, model: str, bins: int) -> InputFamily:
 
 FULL = SyntheticDiscrete()
 QUICK = SyntheticDiscrete(
-    units=(4, 8), seeds=(0, 1), rows=(4_000, 500, 1_000), epochs=8, root_epochs=4
+    units=(4, 8),
+    seeds=(0, 1),
+    rows=(4_000, 500, 1_000),
+    epochs=8,
+    root_epochs=10,
+    bandwidths=(0.3,),
+    smoothings=(0.1, 1.0),
 )

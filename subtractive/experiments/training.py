@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import subtractive as sub
 from subtractive.experiments.bundle import Bundle, Member
+from subtractive.experiments.smoothing import smooth_after_steps
 
 Callback = Callable[[sub.Density, sub.History], object]
 
@@ -38,11 +41,12 @@ def train(
     valid: Tensor,
     schedule: Schedule,
     *,
+    optimizer: Optimizer | None = None,
     callbacks: Sequence[Callback] = (),
     seed: int = 0,
 ) -> sub.History:
     """Fit a density; its best epoch by validation is kept."""
-    optimizer = sub.relative_adam(density, schedule.learning_rate)
+    optimizer = optimizer or sub.relative_adam(density, schedule.learning_rate)
     decay = CosineAnnealingLR(optimizer, schedule.epochs, schedule.learning_rate / 100)
     return sub.fit(
         density,
@@ -65,14 +69,20 @@ def train_bundle(
     schedule: Schedule,
     *,
     seeds: Sequence[int],
+    smoothing: Sequence[float] | None = None,
 ) -> list[Fitted]:
     """Fit all members side by side, and leave each at its own best epoch by validation.
 
     ``data`` are rows for training, validation and test; every member sees the rows in an order
-    of its own, which its seed decides.
+    of its own, which its seed decides. ``smoothing`` has a strength for each member.
     """
     bundle = Bundle(members)
     rows, valid, test = data
+    optimizer = sub.relative_adam(bundle.joint, schedule.learning_rate)
+    if smoothing is not None:
+        layer = bundle.joint.circuit.input_layer(0)
+        strengths = torch.tensor(smoothing)[layer.variables[:, 0] // 2]
+        smooth_after_steps(optimizer, layer.get_tensor(layer.names[0]), strengths)
     states = [bundle.state(number) for number in range(len(members))]
     best, epochs = bundle.scores(valid), [0] * len(members)
 
@@ -87,6 +97,7 @@ def train_bundle(
         bundle.columns(rows, seeds),
         bundle.columns(valid),
         schedule,
+        optimizer=optimizer,
         callbacks=[keep_best],
     )
     bundle.load(states)

@@ -97,8 +97,8 @@ class Weights(Experiment):
             _draw(axes, record)
         outputs.figure(
             "weights",
-            "Histograms of the weights between their quantiles 0.5 % and 99.5 %, on a logarithmic "
-            "scale. All circuits start from weights in (0, 1): what is negative was learned.",
+            "Histograms of the weights between their quantiles 0.5 % and 99.5 %. All circuits "
+            "start from weights in (0, 1): what is negative was learned.",
             figure,
         )
 
@@ -141,7 +141,9 @@ def histogram(values: Tensor) -> dict[str, Any]:
     """Counts between two quantiles, how many values there are, and the share below zero."""
     array = values.numpy()
     low, high = np.quantile(array, RANGE)
-    counts, edges = np.histogram(array, BARS, (low, high))
+    width = (high - low) / BARS
+    edges = width * np.arange(np.floor(low / width), np.ceil(high / width) + 1)  # one is zero
+    counts, _ = np.histogram(array, edges)
     negative = float((array < 0).mean())
     return {
         "counts": counts.tolist(),
@@ -160,15 +162,14 @@ def _draw(axes: Axes, record: Record) -> None:
     edges, counts = np.array(record.result["edges"]), np.array(record.result["counts"])
     middle, width = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
     colours = [OTHER if place < 0 else MODEL for place in middle]
-    axes.bar(middle, counts, width, color=colours, lw=0)
+    axes.bar(middle, counts / record.result["count"], width, color=colours, lw=0)
     axes.axvline(0, color="black", lw=0.8)
-    axes.set_yscale("log")
     share = record.result["negative"]
     sign = "±²" if record.run["model"] == SQUARED else "+"
     title = f"{record.run['set']}: {record.run['model']} ({sign}), {share:.0%} negative"
     axes.set_title(title, fontsize=10)
     axes.set_xlabel("weight", fontsize=9)
-    axes.set_ylabel("count", fontsize=9)
+    axes.set_ylabel("share of the weights", fontsize=9)
 
 
 FULL = Weights()
