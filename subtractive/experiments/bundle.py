@@ -31,13 +31,13 @@ Member = sub.SquaredCircuit | sub.MonotonicCircuit
 class Bundle:
     """Densities of two variables and equal shape, one root output each, as one density.
 
-    ``joint`` is what learns; :meth:`unpack` writes its numbers back into the members.
+    ``joint`` is what learns; :meth:`state` is what a member then looks like.
     """
 
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = list(members)
         self.joint = type(members[0])(_joined([member.circuit for member in members]))
-        self.load([dict(member.named_parameters()) for member in members])
+        self.load([member.state_dict() for member in members])
 
     def columns(self, x: Tensor, seeds: Sequence[int] | None = None) -> Tensor:
         """Rows (n, 2) for all members, (n, 2R); with seeds in an order of its own for each."""
@@ -65,19 +65,20 @@ class Bundle:
 
     @torch.no_grad()
     def load(self, states: Sequence[dict[str, Tensor]]) -> None:
-        """Take over the parameters of all members."""
-        for name, parameter in self._learned():
+        """Take over the numbers of all members."""
+        for name, tensor in self._shared():
             for number, state in enumerate(states):
-                parameter[self._places(name, number)] = state[name]
+                tensor[self._places(name, number)] = state[name]
 
     @torch.no_grad()
     def state(self, number: int) -> dict[str, Tensor]:
-        """A copy of the parameters of one member."""
-        return {name: p[self._places(name, number)].clone() for name, p in self._learned()}
+        """A copy of the numbers of one member, those that are learned and those that are not."""
+        return {name: t[self._places(name, number)].clone() for name, t in self._shared()}
 
-    def _learned(self) -> list[tuple[str, Tensor]]:
-        own = dict(self.joint.named_parameters())
-        return [(name, own[name]) for name, _ in self.members[0].named_parameters()]
+    def _shared(self) -> list[tuple[str, Tensor]]:
+        """The tensors of the joint density in which members have their places."""
+        own = self.joint.state_dict()
+        return [(name, own[name]) for name in self.members[0].state_dict()]
 
     def _places(self, name: str, number: int) -> list[int]:
         """Where the numbers of a member are along the first axis of a parameter."""

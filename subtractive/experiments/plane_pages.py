@@ -56,8 +56,7 @@ def draw_curves(
     figure = Figure(
         figsize=(2.9 * len(truths) + 0.5, 2.5 * len(inputs) + 0.5), layout="constrained"
     )
-    grid = figure.subplots(len(inputs), len(truths), squeeze=False, sharex=True)
-    ticks = sorted({record.run["units"] for record in records})
+    grid = figure.subplots(len(inputs), len(truths), squeeze=False)
     for row, kind in zip(grid, inputs, strict=True):
         for axes, (name, truth) in zip(row, truths.items(), strict=True):
             group = [r for r in records if r.run["set"] == name and r.run["inputs"] == kind]
@@ -66,7 +65,6 @@ def draw_curves(
         row[0].set_ylabel("test log-likelihood", fontsize=9)
     for axes in grid[-1]:
         axes.set_xlabel("K", fontsize=9)
-        axes.set_xticks(ticks)
     handles, labels = grid[0][0].get_legend_handles_labels()
     figure.legend(
         handles, labels, loc="outside lower center", ncols=len(labels), fontsize=9, frameon=False
@@ -77,6 +75,7 @@ def draw_curves(
 def _draw_curve(axes: Axes, group: Sequence[Record], truth: float) -> None:
     quiet(axes)
     models = list(dict.fromkeys(record.run["model"] for record in group))
+    widest = max(record.run["units"] for record in group)
     for place, model in enumerate(models):
         points = sorted(
             (record.run["units"], scores(record))
@@ -84,7 +83,7 @@ def _draw_curve(axes: Axes, group: Sequence[Record], truth: float) -> None:
             if record.run["model"] == model
         )
         # Side by side, so that the error bars of one model do not hide those of another.
-        shift = 0.12 * (place - (len(models) - 1) / 2)
+        shift = 0.01 * widest * (place - (len(models) - 1) / 2)
         axes.errorbar(
             [units + shift for units, _ in points],
             [np.mean(values) for _, values in points],
@@ -98,6 +97,7 @@ def _draw_curve(axes: Axes, group: Sequence[Record], truth: float) -> None:
         )
     axes.axhline(truth, color="black", lw=0.9, ls="--", label="truth")
     axes.margins(y=0.08)
+    axes.set_xticks(sorted({record.run["units"] for record in group}))
 
 
 def draw_planes(panels: Mapping[str, Mapping[str, tuple[Tensor, str]]]) -> Figure:

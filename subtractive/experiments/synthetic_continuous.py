@@ -58,13 +58,13 @@ class SyntheticContinuous(Experiment):
     num_bases: int = 32
     margin: float = 0.0
     batch_size: int = 256
-    epochs: int = 25
+    epochs: int = 20
     learning_rate: float = 0.03
     root_batch_size: int = 1024
     root_epochs: int = 40
     root_rate: float = 0.02
     bandwidths: tuple[float, ...] = (0.2, 0.3, 0.5)
-    smoothings: tuple[float, ...] = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)
+    smoothings: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
 
     def runs(self) -> Sequence[Run]:
         return runs_of(self.sets, self.shown_units, self.units, [INPUTS], self.models)

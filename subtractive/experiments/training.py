@@ -102,6 +102,6 @@ def train_bundle(
     )
     bundle.load(states)
     for member, state in zip(members, states, strict=True):
-        member.load_state_dict({**member.state_dict(), **state})
+        member.load_state_dict(state)
     scores = zip(epochs, best.tolist(), bundle.scores(test).tolist(), strict=True)
     return [Fitted(*score) for score in scores]
