@@ -217,6 +217,9 @@ def find_frame(name: str, x: Tensor) -> Frame:
         # Of a uniform part a row may fall off the edge: bad, but not infinitely so.
         return -float(logs.clamp(min=-50).mean())
 
-    start = np.zeros((5, 4)) + np.vstack([np.zeros(4), 0.02 * np.eye(4)])
-    options = {"initial_simplex": start, "maxiter": 600, "xatol": 1e-5, "fatol": 1e-8}
-    return frame(minimize(badness, np.zeros(4), method="Nelder-Mead", options=options).x)
+    best = np.zeros(4)
+    for size in (0.02, 0.005, 0.002):  # again from where it ended: edges stop a search too early
+        corners = best + np.vstack([np.zeros(4), size * np.eye(4)])
+        options = {"initial_simplex": corners, "maxiter": 400, "xatol": 1e-5, "fatol": 1e-8}
+        best = minimize(badness, best, method="Nelder-Mead", options=options).x
+    return frame(best)
