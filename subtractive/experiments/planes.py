@@ -45,7 +45,9 @@ def load_plane(name: str, folder: str, sizes: tuple[int, int, int], seed: int) -
         raise ValueError(f"there is no synthetic set {name!r}: choose from {', '.join(SHAPES)}.")
     if not folder:
         return Plane(*draw(name, sizes, seed))
-    path = Path(folder) / f"{name}_continuous.npz"
+    file = f"{name}_continuous.npz"
+    paths = [Path(folder) / file, Path(folder) / "synthetic2d" / file]
+    path = next(filter(Path.is_file, paths), paths[0])
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}: the setting data names its folder.")
     with np.load(path) as arrays:

@@ -62,7 +62,7 @@ class Ring(Experiment):
                 frames.append({"epoch": len(history.epochs), "state": numbers(density)})
 
         schedule = Schedule(self.epochs, self.learning_rate, self.batch_size)
-        history = train(model, rows, valid, schedule, callbacks=[keep], seed=run["seed"])
+        history = train(model, (rows, valid), schedule, callbacks=[keep], seed=run["seed"])
         frames.append({"epoch": history.best_epoch, "state": numbers(model)})
         with torch.no_grad():
             score = float(model.log_prob(test).mean())

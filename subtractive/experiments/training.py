@@ -37,21 +37,19 @@ class Fitted:
 
 def train(
     density: sub.Density,
-    rows: Tensor,
-    valid: Tensor,
+    rows: tuple[Tensor, Tensor],
     schedule: Schedule,
     *,
     optimizer: Optimizer | None = None,
     callbacks: Sequence[Callback] = (),
     seed: int = 0,
 ) -> sub.History:
-    """Fit a density; its best epoch by validation is kept."""
+    """Fit a density to the first of two tables and keep its best epoch by the second."""
     optimizer = optimizer or sub.relative_adam(density, schedule.learning_rate)
     decay = CosineAnnealingLR(optimizer, schedule.epochs, schedule.learning_rate / 100)
     return sub.fit(
         density,
-        rows,
-        valid,
+        *rows,
         optimizer=optimizer,
         scheduler=decay,
         batch_size=schedule.batch_size,
@@ -94,8 +92,7 @@ def train_bundle(
 
     train(
         bundle.joint,
-        bundle.columns(rows, seeds),
-        bundle.columns(valid),
+        (bundle.columns(rows, seeds), bundle.columns(valid)),
         schedule,
         optimizer=optimizer,
         callbacks=[keep_best],

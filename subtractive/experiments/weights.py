@@ -71,7 +71,7 @@ class Weights(Experiment):
         density = sub.SquaredCircuit(circuit) if squared else sub.MonotonicCircuit(circuit)
         sub.initialise(density, rows, seed=self.seed)
         schedule = Schedule(self.epochs, self.learning_rate, self.batch_size)
-        history = train(density, rows, valid, schedule, seed=self.seed)
+        history = train(density, (rows, valid), schedule, seed=self.seed)
         with torch.no_grad():
             score = float(density.log_prob(test).mean())
             weights = [layer.weights().double() for layer in circuit.all_layers()]

@@ -44,7 +44,7 @@ def test_training_together_is_training_alone(model):
     fitted = train_bundle(together, plane.rows, schedule, seeds=seeds)
     for seed, member, other, result in zip(seeds, alone, together, fitted, strict=True):
         order = torch.randperm(len(plane.train), generator=torch.Generator().manual_seed(seed))
-        history = train(member, plane.train[order], plane.valid, schedule)
+        history = train(member, (plane.train[order], plane.valid), schedule)
         assert history.best_epoch == result.epoch
         scores = [float(each.log_prob(plane.test).detach().mean()) for each in (member, other)]
         np.testing.assert_allclose(scores, result.test, rtol=1e-8, atol=1e-8)
