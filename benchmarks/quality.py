@@ -158,7 +158,7 @@ def score(density: sub.Density, rows: Tensor) -> float:
 
 
 def train(kind: str, rows: Rows, plan: Plan, rate: float, seed: int) -> Result:
-    begin = time.perf_counter()
+    begin = time.process_time()
     density = plan.build(kind, rows, plan, seed)
     sub.fit(
         density,
@@ -172,7 +172,7 @@ def train(kind: str, rows: Rows, plan: Plan, rate: float, seed: int) -> Result:
         seed=seed,
         progress=False,
     )
-    seconds = time.perf_counter() - begin
+    seconds = time.process_time() - begin
     return Result(score(density, rows.valid), score(density, rows.test), seconds)
 
 
@@ -190,13 +190,13 @@ def gmm(rows: Rows, covariance: str, num_seeds: int) -> list[Result]:
     parts = [part.double().numpy() for part in (rows.train, rows.valid, rows.test)]
     results = []
     for seed in range(num_seeds):
-        begin = time.perf_counter()
+        begin = time.process_time()
         fitted = [
             GaussianMixture(size, covariance_type=covariance, random_state=seed).fit(parts[0])
             for size in SIZES
         ]
         best = max(fitted, key=lambda mixture: mixture.score(parts[1]))
-        seconds = time.perf_counter() - begin
+        seconds = time.process_time() - begin
         scores = [best.score(part) for part in parts[1:]]
         results.append(Result(*scores, seconds, f"{best.n_components} comp."))
     return results
@@ -207,9 +207,9 @@ def estimator(rows: Rows, num_seeds: int) -> list[Result]:
     together = torch.cat([rows.train, rows.valid]).double().numpy()
     results = []
     for seed in range(num_seeds):
-        begin = time.perf_counter()
+        begin = time.process_time()
         model = sub.SubtractiveMixture(random_state=seed).fit(together)
-        seconds = time.perf_counter() - begin
+        seconds = time.process_time() - begin
         is_flat = isinstance(model.density_.families[0], sub.MultivariateGaussian)
         score = model.score(rows.test.double().numpy())
         note = "flat" if is_flat else "tree"
