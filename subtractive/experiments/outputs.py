@@ -73,7 +73,8 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     | NPC² | -1.7419 |
     | MPC |  |
     """
-    lines = [columns, ["---"] * len(columns), *([shown(cell) for cell in row] for row in rows)]
+    cells = [[shown(cell) for cell in row] for row in (columns, *rows)]
+    lines = [cells[0], ["---"] * len(columns), *cells[1:]]
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return text.replace("| --- |", "|---|").replace(" --- |", "---|") + "\n"
 
@@ -83,7 +84,7 @@ def shown(cell: Any) -> str:  # noqa: ANN401 - a number, a text or nothing
     if cell is None:
         return ""
     if isinstance(cell, float):
-        return f"{cell:.4f}" if 1e-2 <= abs(cell) < 1e4 or cell == 0 else f"{cell:.3g}"
+        return f"{cell:.4f}" if 1e-2 <= abs(cell) < 1e4 else f"{cell:.3g}"
     return str(cell).replace("|", "\\|")
 
 

@@ -26,6 +26,7 @@ EXPERIMENTS = {
     ),
     "overflow": Entry("overflow", "Z of many variables with and without stable arithmetic"),
     "splines": Entry("splines", "the spline basis, and integrals of products against quadrature"),
+    "separation": Entry("separation", "unique disjointness: small as a square, huge as a sum"),
     "cost": Entry("cost", "time and memory of c(x) and Z against batch size and K"),
     "weights": Entry("weights", "histograms of learned weights after squaring, negative part"),
 }
