@@ -52,20 +52,24 @@ def ascend(
 class _Ascent(Function):
     @staticmethod
     def forward(ctx: Any, climb: Climb, careful: Careful, *tensors: Tensor) -> Tensor:  # noqa: ANN401
-        ctx.climb, ctx.careful = climb, careful
+        ctx.climb, ctx.careful, ctx.count = climb, careful, climb.num_leaves
         ctx.save_for_backward(*tensors)
         return climb.log_total
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         needed = ctx.needs_input_grad[2:]
-        if not torch.is_grad_enabled() and not _is_batched(slope):
-            return None, None, *_Descent(ctx.climb, needed).slopes(slope)
-        tensors, count = ctx.saved_tensors, ctx.climb.num_leaves
+        if ctx.climb is not None and not torch.is_grad_enabled() and not _is_batched(slope):
+            # The way down uses the messages up: whoever comes again takes the careful way.
+            climb, ctx.climb = ctx.climb, None
+            return None, None, *_Descent(climb, needed).slopes(slope)
+        tensors = ctx.saved_tensors
         with torch.enable_grad():
-            root = ctx.careful(tensors[:count], tensors[count:])
+            root = ctx.careful(tensors[: ctx.count], tensors[ctx.count :])
         inputs = [tensor for tensor, is_needed in zip(tensors, needed, strict=True) if is_needed]
-        found = iter(torch.autograd.grad(root, inputs, slope, create_graph=True))
+        found = iter(
+            torch.autograd.grad(root, inputs, slope, create_graph=torch.is_grad_enabled())
+        )
         return None, None, *(next(found) if is_needed else None for is_needed in needed)
 
 
@@ -200,7 +204,7 @@ class _Descent:
             self.to_messages[count + number] = None
             if peak is not None:
                 above.div_(peak)
-            weight, product = climb.weights[number], climb.products[number]
+            weight, product = climb.weights[number], climb.products.pop()
             if product.dim() == 4:
                 to_weight, to_product = congruence_slopes(weight, product.to(weight.dtype), above)
             else:

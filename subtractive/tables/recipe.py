@@ -51,7 +51,7 @@ RESTARTS, LARGE = 3, 5 * 10**7
 ROWS_PER_COLUMN = 100
 # Adam's rate falls to a hundredth of this over so many steps, in so many epochs at least.
 RATE, STEPS, LEAST_EPOCHS = 0.03, 1500, 12
-STEPS_AFTER_EM = 280
+STEPS_AFTER_EM = 200
 # A mixture that starts so many nats per column behind a tree is not trained.
 REACH = 0.1
 # Full covariances see rows with the same gaps together: of few gaps, or few patterns, only.
