@@ -234,25 +234,34 @@ class _Descent:
         factors = [child.of(climb.messages) for child in step.children]
         for slot, child in enumerate(step.children):
             if child.tensor >= climb.num_leaves:
-                self._put(child, _to_factor(slope, factors, slot))
+                self._put_factor(child, slope, factors, slot)
             elif self.needed[child.tensor]:
-                part = _to_factor(slope, factors, slot)
+                part = self._put_factor(child, slope, factors, slot)
                 if climb.plan.is_exponent[child.tensor]:
-                    part = part * factors[slot]
+                    part.mul_(factors[slot])
                 else:
-                    peak = climb.leaf_peaks[child.tensor].narrow(0, child.first, child.size)
-                    part = part / peak
-                self._put(child, part)
+                    part.div_(climb.leaf_peaks[child.tensor].narrow(0, child.first, child.size))
 
-    def _put(self, child: Child, part: Tensor) -> None:
-        if child.is_all:
-            self.to_messages[child.tensor] = part
-            return
+    def _put_factor(
+        self, child: Child, slope: Tensor, factors: Sequence[Tensor], slot: int
+    ) -> Tensor:
+        if child.is_all or len(factors) == 1 or factors[0].shape != factors[1].shape:
+            return self._put(child, _to_factor(slope, factors, slot))
+        return torch.mul(slope, factors[1 - slot], out=self._place(child))
+
+    def _put(self, child: Child, part: Tensor) -> Tensor:
+        if not child.is_all:
+            return self._place(child).copy_(part)
+        self.to_messages[child.tensor] = part
+        return part
+
+    def _place(self, child: Child) -> Tensor:
+        """Where the slope of a child goes that is a part of its tensor."""
         whole = self.to_messages[child.tensor]
         if whole is None:
             whole = torch.empty_like(self.climb.messages[child.tensor])
             self.to_messages[child.tensor] = whole
-        whole.narrow(0, child.first, child.size).copy_(part)
+        return whole.narrow(0, child.first, child.size)
 
 
 def multiplied(factors: Sequence[Tensor]) -> Tensor:
