@@ -12,7 +12,7 @@ JOBS ?= 2
 PEER := benchmarks/.cirkit/bin/python
 BENCH ?= $(wildcard benchmarks/[a-z]*.py)
 
-.PHONY: help setup demo test check check-format check-lint check-types format budgets bench bench-training clean
+.PHONY: help setup demo experiments test check check-format check-lint check-types format budgets bench bench-training clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -36,6 +36,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## a ring with two components, exact answers, and a page about a real table, in out/
 # One thread: the models are small, and threads would wait for each other.
 	@OMP_NUM_THREADS=1 $(RUN) -m subtractive.demo --out out
+
+experiments: $(STAMP) ## the quick form of every experiment of the paper, in out/ (goes on where it ended)
+	@OMP_NUM_THREADS=1 $(RUN) -m subtractive.cli experiment all --quick --resume --out out
 
 test: check budgets ## everything that CI runs: check, budgets, tests and doctests
 	@echo "test: pytest"

@@ -46,7 +46,7 @@ def score_rows(records: Sequence[Record], truths: Mapping[str, float]) -> list[l
         spread = [float(np.median(values)), float(np.mean(values)), float(np.std(values))]
         rows.append([*about, record.result["parameters"], *spread, chosen(record)])
     order = {name: place for place, name in enumerate(truths)}
-    return sorted(rows, key=lambda row: (order[row[0]], row[1]))
+    return sorted(rows, key=lambda row: (order[row[0]], row[1], row[3] or 0))
 
 
 def draw_curves(

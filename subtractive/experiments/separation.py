@@ -119,6 +119,7 @@ def _draw(matchings: Sequence[Record], graphs: Sequence[Record]) -> Figure:
     }
     _draw_lines(left, sizes, matchings, lines)
     left.set_xlabel("edges of the matching", fontsize=9)
+    left.set_ylabel("size or rank", fontsize=9)
     lines = {
         "circuit_size": (MODEL, "o-", "size of c"),
         "square_size": (MODEL, "o--", "size of c²"),
