@@ -228,13 +228,13 @@ def test_rows_grouped_by_pattern_are_climbed_once_per_pattern(monkeypatch):
     x = points("gaussian", 90, 4)
     x[:30, 0] = x[60:, 2:] = torch.nan
     climbs = []
-    root = sub.Circuit.root
+    root = sub.Circuit.log_root
 
-    def counted(self, route, leaves):
+    def counted(self, route, leaves, *, squares):
         climbs.append(sorted(map(str, {e.label for e in route.entries})))
-        return root(self, route, leaves)
+        return root(self, route, leaves, squares=squares)
 
-    monkeypatch.setattr(sub.Circuit, "root", counted)
+    monkeypatch.setattr(sub.Circuit, "log_root", counted)
     log_square_integral(p.circuit, make_evidence(x, None, p.families, p.device))
     assert sorted(climbs) == [[MISSING, OBSERVED], [MISSING, OBSERVED], [OBSERVED]]
 
