@@ -16,11 +16,14 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from subtractive.circuits.congruence import congruence_slopes, from_left, from_right
+from subtractive.circuits.congruence import from_left, from_right
 from subtractive.circuits.planning import Child, Plan, Step
 from subtractive.numerics.unscaled import double
 
 _NOTHING = torch.empty(0)
+
+# Weights up to so large and down to so small leave slopes of grams in the range of float32.
+_MODERATE = 1e3
 
 Careful = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
 
@@ -89,6 +92,7 @@ class Climb:
         self.messages = list(leaves)
         self.weights: list[Tensor] = []  # of each step, in the dtype of its message
         self.products: list[Tensor] = []  # of each step
+        self.halves: dict[int, Tensor] = {}  # ``G Wᵀ`` of each step of grams
         self.peaks: list[Tensor | None] = []  # of each step, (f, n, 1) or (f, n, 1, 1)
         self.least: list[Tensor] = []  # of each scaled step and the root, their smallest sums
         self.leaf_peaks: dict[int, Tensor] = {}
@@ -98,9 +102,7 @@ class Climb:
             self._settle(number)
         for step, weight in zip(plan.steps, weights, strict=True):
             product = self._product(step)
-            self._sum(step, product, weight)
-            if keeps:
-                self.products.append(product)
+            self._sum(step, product, weight, keeps=keeps)
             for tensor in () if keeps else step.ends:
                 self.messages[tensor] = _NOTHING
         self.log_total = self._read_root()
@@ -129,11 +131,17 @@ class Climb:
                 (self._logs if self.plan.is_exponent[child.tensor] else self._scales).append(peak)
         return multiplied([child.of(self.messages) for child in step.children])
 
-    def _sum(self, step: Step, product: Tensor, weight: Tensor) -> None:
+    def _sum(self, step: Step, product: Tensor, weight: Tensor, *, keeps: bool) -> None:
+        if keeps:
+            # Of a product that is no exponential its factors say enough.
+            self.products.append(product if step.adds or not step.is_gram else _NOTHING)
         if step.is_gram:
             dtype = double(product.dtype)
             weight = weight.to(dtype)
-            mixed = from_left(weight, from_right(product.to(dtype), weight.mT))
+            half = from_right(product.to(dtype), weight.mT)
+            mixed = from_left(weight, half)
+            if keeps:
+                self.halves[len(self.peaks)] = half
         else:
             mixed = torch.bmm(product, weight.mT)
         peak = None
@@ -183,6 +191,7 @@ class Climb:
         """What sums must exceed for underflow to have taken no digit, of scaled steps and root."""
         bounds = [bound for weight in self.weights for bound in torch.aminmax(weight)]
         units = torch.stack(bounds).abs_().view(-1, 2).amax(1).tolist()
+        self.is_moderate = all(1 / _MODERATE < unit < _MODERATE for unit in units)
         return self.plan.floors(units, self.weights)
 
 
@@ -205,13 +214,28 @@ class _Descent:
             if peak is not None:
                 above.div_(peak)
             weight, product = climb.weights[number], climb.products.pop()
-            if product.dim() == 4:
-                to_weight, to_product = congruence_slopes(weight, product.to(weight.dtype), above)
+            if number in climb.halves:
+                to_weight, to_product = self._through_gram(weight, climb.halves.pop(number), above)
             else:
                 to_weight, to_product = torch.bmm(above.mT, product), torch.bmm(above, weight)
             to_weights.append(to_weight)
             self._hand_down(climb.plan.steps[number], product, to_product)
         return [*self.to_messages[:count], *reversed(to_weights)]
+
+    def _through_gram(self, weight: Tensor, half: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+        """``2 S (W G)`` and ``Wᵀ S W``, the slope S being its own adjoint.
+
+        Where components cancel, they do so in W G, which is in double precision; what is left is
+        as good in single precision as the slopes of vectors are.
+        """
+        if self.climb.plan.is_narrow and self.climb.is_moderate:
+            weight, half, slope = weight.float(), half.float(), slope.float()
+        regions, rows, outputs = slope.shape[:3]
+        mixed = from_right(slope, weight)  # (f, n, o, j)
+        beside = slope.movedim(1, 2).reshape(regions, outputs, rows * outputs)
+        below = half.mT.reshape(regions, rows * outputs, half.shape[2])
+        to_weight = torch.bmm(beside, below).mul_(2)
+        return to_weight, from_left(weight.mT, mixed).double()
 
     def _to_root(self, slope: Tensor) -> Tensor:
         root = self.climb.messages[-1]

@@ -19,7 +19,7 @@ from subtractive.circuits.building import (
 )
 from subtractive.circuits.initialisers import Initialiser, uniform
 from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer, summed_product
-from subtractive.circuits.planning import Kind, Plan, kinds_of, make_plan
+from subtractive.circuits.planning import NARROW_FROM, Kind, Plan, kinds_of, make_plan
 from subtractive.circuits.route import Map, Route, Visit
 from subtractive.circuits.weights import WeightKind, Weights, real_weights
 from subtractive.inputs.base import InputFamily
@@ -106,7 +106,7 @@ class Circuit(nn.Module):
         self.inputs, self.layers = nn.ModuleList(inputs), nn.ModuleList(layers)
         self._map = Map.of(graph, schedule)
         self.straight = self._map.route(dict.fromkeys(graph.input_regions))
-        self._plans: dict[tuple[tuple[Kind, ...], bool], Plan | None] = {}
+        self._plans: dict[tuple[tuple[Kind, ...], bool, bool], Plan | None] = {}
 
     @property
     def num_variables(self) -> int:
@@ -338,11 +338,14 @@ class Circuit(nn.Module):
         kinds = kinds_of(leaves)
         if kinds is None or any(isinstance(layer, KroneckerLayer) for layer in self.layers):
             return None
+        is_wide = max(layer.num_units for layer in self.input_layers()) >= NARROW_FROM
+        is_narrow = is_wide and self.dtype == torch.float32 and torch.is_grad_enabled()
         if route.visits is not self.straight.visits:
-            return make_plan(route, kinds, squares=squares)
-        if (kinds, squares) not in self._plans:
-            self._plans[kinds, squares] = make_plan(route, kinds, squares=squares)
-        return self._plans[kinds, squares]
+            return make_plan(route, kinds, squares=squares, is_narrow=is_narrow)
+        key = kinds, squares, is_narrow
+        if key not in self._plans:
+            self._plans[key] = make_plan(route, kinds, squares=squares, is_narrow=is_narrow)
+        return self._plans[key]
 
     def root(self, route: Route, leaves: Sequence[Unscaled]) -> Scaled:
         """The root's message, (1, n, s) or (1, n, s, s); rows that underflow are done again."""

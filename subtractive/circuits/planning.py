@@ -13,7 +13,11 @@ from subtractive.numerics.unscaled import Unscaled
 
 # After how many products in a row the numbers are brought back to one: each may square the range
 # of their exponents, and grams, in double precision, have eight times that of vectors.
-_VECTOR_LEVELS, _GRAM_LEVELS = 2, 4
+_VECTOR_LEVELS, _NARROW_GRAM_LEVELS, _GRAM_LEVELS = 2, 1, 4
+
+# From so many units on, slopes of grams are computed in single precision where the parameters are
+# in it, too: of fewer, converting them would cost more than it saves.
+NARROW_FROM = 96
 
 
 class Kind(NamedTuple):
@@ -55,6 +59,7 @@ class Plan(NamedTuple):
     is_gram: tuple[bool, ...]  # of each leaf and the result of each step
     settled: tuple[int, ...]  # leaves that are not only added up
     squares: bool  # whether a root of vectors is squared
+    is_narrow: bool  # whether slopes of grams are in single precision, as those of vectors
 
     def floors(self, units: Sequence[float], weights: Sequence[Tensor]) -> list[float]:
         """What sums must exceed for underflow to have taken no digit, of scaled steps and root.
@@ -93,11 +98,14 @@ def kinds_of(leaves: Sequence[Unscaled]) -> tuple[Kind, ...] | None:
     return tuple(Kind(leaf.mantissa is None, leaf.is_gram) for leaf in leaves)
 
 
-def make_plan(route: Route, kinds: Sequence[Kind], *, squares: bool) -> Plan | None:
+def make_plan(
+    route: Route, kinds: Sequence[Kind], *, squares: bool, is_narrow: bool
+) -> Plan | None:
     """The plan of a route, or ``None`` if it has a product that is not foreseen.
 
     These are products of one or two children, or of any number of leaves that are exponents.
     """
+    gram_levels = _NARROW_GRAM_LEVELS if is_narrow else _GRAM_LEVELS
     is_gram, levels = [kind.is_gram for kind in kinds], [0] * len(kinds)
     last_visit = {s: k for k, visit in enumerate(route.visits) for s in visit.sources}
     steps: list[Step] = []
@@ -113,7 +121,7 @@ def make_plan(route: Route, kinds: Sequence[Kind], *, squares: bool) -> Plan | N
             return None
         squared = any(is_gram[source] for source in visit.sources)
         level = 1 + max(levels[source] for source in visit.sources)
-        is_scaled = level >= (_GRAM_LEVELS if squared else _VECTOR_LEVELS)
+        is_scaled = level >= (gram_levels if squared else _VECTOR_LEVELS)
         is_root = len(steps) == len(route.visits) - 1
         ends = tuple(s for s in set(visit.sources) if last_visit[s] == len(steps))
         steps.append(Step(children, adds, squared, is_scaled and not is_root, ends))
@@ -122,4 +130,4 @@ def make_plan(route: Route, kinds: Sequence[Kind], *, squares: bool) -> Plan | N
     read = {child.tensor for step in steps if not step.adds for child in step.children}
     settled = tuple(number for number in range(len(kinds)) if number in read)
     is_exponent = tuple(kind.is_exponent for kind in kinds)
-    return Plan(tuple(steps), is_exponent, tuple(is_gram), settled, squares)
+    return Plan(tuple(steps), is_exponent, tuple(is_gram), settled, squares, is_narrow)

@@ -7,6 +7,7 @@ import torch
 
 import subtractive as sub
 from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.planning import NARROW_FROM
 from subtractive.numerics.scaled import log_magnitude
 from subtractive.queries.partition import square_integrals
 
@@ -152,3 +153,36 @@ def test_other_circuits_are_left_to_the_careful_way(settings):
     circuit = Circuit(sub.random_binary_tree(3), sub.Gaussian(), num_units=2, seed=0, **settings)
     leaves = circuit.values(torch.zeros(2, 3))
     assert circuit.quick_log_root(circuit.straight, leaves, squares=True) is None
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("tree", ["binary", "linear"])
+def test_slopes_of_wide_grams_in_single_precision_are_good_to_its_digits(tree, scale):
+    circuit = Circuit(TREES[tree](), sub.Gaussian(), num_units=NARROW_FROM, seed=0)
+    with torch.no_grad():
+        circuit.layer(0).weights.value.mul_(scale)
+    p = sub.SquaredCircuit(circuit)
+    narrow = torch.autograd.grad(p.log_normaliser(), list(p.parameters()))
+    p.double()
+    wide = torch.autograd.grad(p.log_normaliser(), list(p.parameters()))
+    for slope, exact in zip(narrow, wide, strict=True):
+        size = exact.abs().max().item()
+        torch.testing.assert_close(slope.double(), exact, rtol=1e-4, atol=1e-5 * size)
+
+
+def test_slopes_of_twins_that_cancel_keep_the_digits_of_single_precision():
+    """f(x) - f(x - ε): Z is ε², and its slope in a weight 2/ε² times a difference of ε."""
+    circuit = Circuit(sub.random_binary_tree(2), sub.Gaussian(), num_units=NARROW_FROM, seed=0)
+    with torch.no_grad():
+        layer = circuit.input_layer(0)
+        layer.mean[:, 1::2] = layer.mean[:, ::2] + 1e-2
+        layer.log_scale[:, 1::2] = layer.log_scale[:, ::2]
+        weights = circuit.layer(0).weights.value
+        weights[..., 1::2] = -weights[..., ::2]
+    p = sub.SquaredCircuit(circuit)
+    narrow = torch.autograd.grad(p.log_normaliser(), list(p.parameters()))
+    p.double()
+    wide = torch.autograd.grad(p.log_normaliser(), list(p.parameters()))
+    for slope, exact in zip(narrow, wide, strict=True):
+        size = exact.abs().max().item()
+        torch.testing.assert_close(slope.double(), exact, rtol=1e-3, atol=1e-4 * size)
