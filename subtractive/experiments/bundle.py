@@ -91,7 +91,8 @@ class Bundle:
 def _joined(circuits: Sequence[Circuit]) -> Circuit:
     """A circuit of the shape of all circuits beside each other, and a product of them on top."""
     first = circuits[0]
-    graph = sub.RegionGraph.from_nested(tuple((2 * r, 2 * r + 1) for r in range(len(circuits))))
+    pairs = tuple((2 * r, 2 * r + 1) for r in range(len(circuits)))
+    graph = sub.RegionGraph.from_nested(pairs if len(pairs) > 1 else pairs[0])
     families = family_of_region(graph, [*first.families] * len(circuits))
     schedule = fold(graph, fold_labels(graph, families))
     (regions,) = schedule.inputs
@@ -104,7 +105,7 @@ def _joined(circuits: Sequence[Circuit]) -> Circuit:
     weights = torch.ones(len(circuits), 1, first.input_layer(0).num_units)
     top = _weights(first, torch.ones(1, 1, 1))
     top.requires_grad_(requires_grad=False)
-    layers = [HadamardLayer(_weights(first, weights)), HadamardLayer(top)]
+    layers = [HadamardLayer(_weights(first, weights)), HadamardLayer(top)][: len(schedule.steps)]
     return Circuit.from_layers(graph, schedule, inputs=[inputs], layers=layers).to(first.dtype)
 
 

@@ -213,7 +213,7 @@ def test_arrays_can_be_used_instead_of_draws(tmp_path):
     parts = {part: random.normal(size=(60, 2)) for part in ("train", "valid", "test")}
     np.savez(tmp_path / "banana_continuous.npz", **parts)
     chosen = TINY["synthetic-continuous"].changed(
-        {"data": str(tmp_path), "sets": "banana", "shown_units": 2, "models": ["MPC"]}
+        {"data": str(tmp_path), "sets": "banana", "shown_units": 2, "models": ["MPC"], "seeds": 0}
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -26,9 +26,10 @@ def members(model, seeds=(0, 1, 2)):
     return made, plane
 
 
+@pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
 @pytest.mark.parametrize("model", [MPC, MPC2, NPC2])
-def test_a_bundle_is_the_product_of_its_members(model):
-    made, plane = members(model)
+def test_a_bundle_is_the_product_of_its_members(model, seeds):
+    made, plane = members(model, seeds)
     bundle = Bundle(made)
     own = torch.stack([member.log_prob(plane.test) for member in made])  # (r, n)
     joint = bundle.joint.log_prob(bundle.columns(plane.test))
