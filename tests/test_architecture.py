@@ -26,6 +26,7 @@ ORDER = [
     "pictures",
     "report",
     "data",
+    "distillation",
     "__init__",
     "experiments",
     "demo",

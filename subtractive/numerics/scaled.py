@@ -130,6 +130,26 @@ def multiply(messages: Sequence[Unscaled | Scaled]) -> Scaled:
     return _product(factors)
 
 
+def add_rows(message: Scaled, count: int) -> Scaled:
+    """The sums of ``count`` rows that follow each other: (f, n · count, ...) becomes (f, n, ...).
+
+    >>> rows = Scaled(torch.ones(1, 2, 1), torch.tensor([[0.0, -math.inf]]))
+    >>> add_rows(rows, 2).mantissa
+    tensor([[[1.]]])
+    """
+    mantissa = message.mantissa.unflatten(1, (-1, count))  # (f, n, count, ...)
+    log_scale = message.log_scale.unflatten(1, (-1, count))
+    peak = log_scale.amax(-1)  # (f, n)
+    shares = (log_scale - torch.where(peak == -math.inf, 0.0, peak)[..., None]).exp()
+    total = (mantissa * spread(shares, mantissa).to(mantissa.dtype)).sum(2)
+    lost: Tensor | float = message.lost
+    if isinstance(lost, Tensor):
+        lost = (lost.unflatten(1, (-1, count)) * shares).sum(-1)
+    else:
+        lost = lost * count
+    return Scaled(total, peak, lost)
+
+
 def normalise_rows(x: Tensor) -> Tensor:
     """Divide each row of (n, ...) by its largest magnitude; rows of zeros stay."""
     peak = x.detach().abs().amax(tuple(range(1, x.dim())), keepdim=True)
