@@ -118,7 +118,8 @@ class Endings:
                 return draw_state(table, environment, generator)
             return choose_cell(environment @ table, uniforms(len(environment), generator))[0]
 
-        chosen = by_chunks(pick, len(rows), after[0].numel())
+        # Blocks of a few hundred rows: what is done once for each would dominate in smaller ones.
+        chosen = by_chunks(pick, len(rows), after[0].numel() // 4)
         return tokens.index_copy(0, rows, ordinary[chosen.long()])
 
     def _form(self, before: Before) -> Tensor:

@@ -7,6 +7,7 @@ cumulative distribution function, in closed form.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -17,6 +18,8 @@ from subtractive.numerics.inversion import choose_cell, invert
 
 # How many numbers an intermediate tensor may hold: few enough for a processor's cache.
 _CHUNK = 2**19
+# Ranges of fewer states than this are not worth a second draw.
+_FEW_STATES = 6
 
 
 def uniforms(num_rows: int, generator: torch.Generator | None) -> Tensor:
@@ -41,9 +44,31 @@ def by_chunks(function: Callable[[slice], Tensor], num_rows: int, numbers_per_ro
 
 
 def draw_state(table: Tensor, environment: Tensor, generator: torch.Generator | None) -> Tensor:
-    """A state (n,) with probability Σ_ij E_ij f_i(v) f_j(v), from the values (i, v)."""
-    uniform = uniforms(len(environment), generator)
+    """A state (n,) with probability Σ_ij E_ij f_i(v) f_j(v), from the values (i, v).
 
+    Of many states a range is drawn first, by the sum of its products f fᵀ, and then one of its
+    states: √v + √v quadratic forms per row instead of v.
+    """
+    uniform = uniforms(len(environment), generator)
+    size = math.isqrt(table.shape[1])
+    if size < _FEW_STATES:
+        return _draw_of_few(table, environment, uniform)
+    ranges = table.split(size, 1)
+    grams = torch.stack([part @ part.mT for part in ranges])  # (r, i, j)
+    forms = environment.flatten(1)
+    cell, left = choose_cell(forms @ grams.flatten(1).mT, uniform)
+    state = torch.zeros_like(uniform)
+    for number in cell.unique().tolist():
+        rows = (cell == number).nonzero()[:, 0]
+        products = (ranges[number][:, None] * ranges[number][None]).flatten(0, 1)  # (i j, v)
+        masses = (forms[rows] @ products).clamp(min=0)
+        share = left[rows] / masses.sum(1)
+        inner = choose_cell(masses, share.nan_to_num(0.0).clamp(0.0, 1.0))[0]
+        state[rows] = (number * size + inner).double()
+    return state
+
+
+def _draw_of_few(table: Tensor, environment: Tensor, uniform: Tensor) -> Tensor:
     def draw(rows: slice) -> Tensor:
         masses = quadratic(table.mT[None], environment[rows])  # (n, v)
         return choose_cell(masses, uniform[rows])[0].double()

@@ -77,11 +77,13 @@ def numbers_per_row(circuit: Circuit) -> int:
     """How many numbers one row of a descent may hold at a time: several environments.
 
     Moderately large ones count more, so that a block of rows fits into a processor's cache; but
-    in blocks of few rows, what is done once for all rows would dominate.
+    in blocks of few rows, what is done once for all rows would dominate: the more so the more
+    states are to be drawn from.
     """
     sums = [int(layer.weights()[0].numel()) for layer in circuit.all_layers()]
     largest = max(sums + [layer.num_units**2 for layer in circuit.input_layers()])
-    return max(8 * largest, min(48 * largest, 2**17))
+    has_many_states = any((family.num_states or 0) >= 64 for family in circuit.families)
+    return max(8 * largest, min(48 * largest, 2**15 if has_many_states else 2**17))
 
 
 def descend(inside: Inside, at_input: AtInput) -> None:

@@ -84,8 +84,9 @@ def test_chunks_of_rows_put_together_are_all_rows(num_rows, per_row, limit):
 
 
 @pytest.mark.parametrize("rank", [1, 3])
-def test_states_are_drawn_where_the_cumulative_sum_reaches_the_uniform_number(rank):
-    table, form = random(3, 7, seed=1), forms(200, 3, rank)
+@pytest.mark.parametrize("num_states", [7, 36, 50, 999])
+def test_states_are_drawn_where_the_cumulative_sum_reaches_the_uniform_number(num_states, rank):
+    table, form = random(3, num_states, seed=1), forms(200, 3, rank)
     drawn = draw_state(table, form, seeded())
     masses = torch.einsum("iv,nij,jv->nv", table, form, table)
     cumulative = masses.cumsum(1) / masses.sum(1, keepdim=True)
