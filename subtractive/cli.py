@@ -25,6 +25,8 @@ examples:
   subtractive query people.model --probability "age>40" --given city=Oslo
   subtractive report people.model new.csv -o report.html       a page of pictures
   subtractive experiment ring --quick               an experiment of the paper
+  subtractive distill --teacher stories.bin -o runs            a language model as a Born machine
+  subtractive generate runs --tokenizer tok.bin --must-contain dog
 
 Tables are CSV or Parquet by their ending; "-" is standard input or output, as CSV.
 Results go to standard output, progress and errors to standard error.
@@ -81,6 +83,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_fit(commands)
     _add_asking(commands)
     _add_showing(commands)
+    _add_distilling(commands)
     return parser
 
 
@@ -157,6 +160,42 @@ def _add_showing(commands: Commands) -> None:
     experiment.add_argument("--quiet", action="store_true", help="no progress")
     demo = _command(commands, "demo", "fit small data and draw pictures")
     demo.add_argument("-o", "--output", default="out", help="folder for the pictures (out)")
+
+
+def _add_distilling(commands: Commands) -> None:
+    distill = _command(commands, "distill", "teach small exact models what a language model knows")
+    distill.add_argument("data", nargs="?", help="sequences of tokens: a folder, .npz or .csv")
+    distill.add_argument("-o", "--output", required=True, help="folder of runs; resumed if there")
+    distill.add_argument("--teacher", help="llama2.c .bin, .gguf or folder of transformers")
+    distill.add_argument("--samples", type=int, default=100_000, help="drawn from it (100000)")
+    distill.add_argument("--length", type=int, default=32, help="tokens of a sample (32)")
+    distill.add_argument("--tokens", type=int, help="size of the teacher's vocabulary")
+    distill.add_argument("--rows", type=int, help="train on this many sequences only")
+    distill.add_argument("--min-count", type=int, default=2, help="rarer tokens are unknown (2)")
+    distill.add_argument("--units", type=int, nargs="+", default=[16, 32], help="sizes K (16 32)")
+    distill.add_argument("--squares", type=int, nargs="+", default=[1], help="squares summed (1)")
+    distill.add_argument("--runs", type=int, default=1, help="of every size and kind (1)")
+    distill.add_argument(
+        "--starts",
+        choices=["root", "paper"],
+        default="root",
+        help="square root of the additive model, or the paper's random starts (root)",
+    )
+    distill.add_argument("--rate", type=float, default=0.05, help="additive models (0.05)")
+    distill.add_argument("--squared-rate", type=float, default=0.003, help="squares (0.003)")
+    distill.add_argument("--batch-size", type=int, default=1024, help="sequences a step (1024)")
+    distill.add_argument("--epochs", type=int, default=200, help="at most (200)")
+    distill.add_argument("--patience", type=int, default=3, help="epochs without better (3)")
+    distill.add_argument("--quiet", action="store_true", help="no progress")
+    _add_seed(distill)
+    generate = _command(commands, "generate", "write texts that contain required words")
+    generate.add_argument("model", help="folder of distill, or one of its .model files")
+    generate.add_argument("--tokenizer", required=True, help="tok*.bin, .gguf or a folder")
+    generate.add_argument("--must-contain", action="append", default=[], metavar="WORD")
+    generate.add_argument("--teacher", help="the teacher writes, guided by the model")
+    generate.add_argument("--compare", type=int, help="also try this many texts by chance")
+    generate.add_argument("-n", "--number", type=int, default=10, help="how many (10)")
+    _add_seed(generate)
 
 
 def _command(commands: Commands, name: str, summary: str) -> argparse.ArgumentParser:

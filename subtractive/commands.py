@@ -18,6 +18,7 @@ from subtractive import SubtractiveMixture, demo, load, write_report
 from subtractive.experiments.registry import EXPERIMENTS, full, quick
 from subtractive.experiments.running import execute
 from subtractive.files import plain
+from subtractive.distillation import commands as distillation
 from subtractive.tables.frames import read_frame, write_frame
 from subtractive.tables.phrases import find_column, parse_columns, parse_events, parse_given
 
@@ -202,6 +203,8 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
     "report": report,
     "experiment": experiment,
     "demo": run_demo,
+    "distill": lambda options: print_json(distillation.distill(options)),
+    "generate": lambda options: print_json(distillation.generate_texts(options)),
 }
 
 

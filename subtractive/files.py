@@ -110,10 +110,19 @@ def plain(value: Any) -> Any:  # noqa: ANN401 - anything that JSON can nearly ho
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file in UTF-8, or leave the old file as it was."""
+    write_atomically(path, lambda partial: _fill_text(partial, text))
+
+
 def partial_files(path: str | os.PathLike[str]) -> list[Path]:
     """What processes left beside ``path`` that were killed while they wrote it."""
     target = Path(path)
     return list(target.parent.glob(f".{glob.escape(target.name)}.*.partial"))
+
+
+def _fill_text(path: str, text: str) -> None:
+    Path(path).write_text(text, encoding="utf-8")
 
 
 def _permissions(target: Path) -> int:

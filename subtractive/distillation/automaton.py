@@ -58,6 +58,9 @@ class Automaton:
         return self.accepting[state]
 
 
+ANYTHING = Automaton((), ((0,),), (True,))  # accepts every sequence
+
+
 def as_words(words: object, num_tokens: int) -> tuple[Word, ...]:
     """What must be contained, as given by the user.
 

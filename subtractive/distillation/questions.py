@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from subtractive.densities.base import Density
-from subtractive.distillation.automaton import Automaton, as_words, contains_all
+from subtractive.distillation.automaton import ANYTHING, as_words, contains_all
 from subtractive.distillation.chain import Before, Chain, Reading
 from subtractive.distillation.endings import Endings
 from subtractive.queries.box import in_box
@@ -23,8 +23,6 @@ from subtractive.queries.evidence import check_possible, given_row, make_evidenc
 
 Known = Mapping[int, int]
 
-# Accepts everything.
-ANYTHING = Automaton((), ((0,),), (True,))
 # How many tokens are asked about in one pass: their products have the square of a layer's width.
 _TOKENS_AT_ONCE = 4096
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from subtractive.distillation.teachers import Teacher
-from subtractive.files import write_atomically
+from subtractive.files import write_atomically, write_text
 from subtractive.inputs.drawing import uniforms
 from subtractive.numerics.inversion import choose_cell
 
@@ -86,8 +86,7 @@ def _claim(folder: Path, identity: dict[str, Any]) -> None:
     """Make sure that a folder belongs to these samples, or mark it as theirs."""
     file = folder / "samples.json"
     if not file.exists():
-        text = json.dumps(identity, indent=2)
-        write_atomically(file, lambda partial: _write_text(partial, text))
+        write_text(file, json.dumps(identity, indent=2))
         return
     found = json.loads(file.read_text(encoding="utf-8"))
     for name, value in identity.items():
@@ -108,10 +107,6 @@ def _write(file: Path, samples: Samples) -> None:
             )
 
     write_atomically(file, write)
-
-
-def _write_text(path: str, text: str) -> None:
-    Path(path).write_text(text, encoding="utf-8")
 
 
 def _read(file: Path, length: int) -> Samples:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +25,15 @@ class Vocabulary:
     kept: tuple[int, ...]
     num_tokens: int
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for a file."""
+        return {"kept": list(self.kept), "num_tokens": self.num_tokens}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Vocabulary:
+        """The inverse of :meth:`to_dict`."""
+        return cls(tuple(data["kept"]), data["num_tokens"])
+
     @property
     def unknown(self) -> int:
         """The state of all tokens that are not kept."""
@@ -36,7 +47,7 @@ class Vocabulary:
     def states(self, tokens: Tensor) -> Tensor:
         """The states of tokens (n, d)."""
         check_tokens(tokens, self.num_tokens)
-        return self._table()[tokens]
+        return self.table[tokens]
 
     def tokens(self, states: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """The tokens of states (n, d); those of the unknown class are drawn."""
@@ -44,14 +55,14 @@ class Vocabulary:
         found = kept[states]
         hidden = found < 0
         if bool(hidden.any()):
-            others = (self._table() == self.unknown).nonzero()[:, 0]
+            others = (self.table == self.unknown).nonzero()[:, 0]
             drawn = torch.randint(len(others), (int(hidden.sum()),), generator=generator)
             found[hidden] = others[drawn]
         return found
 
     def state(self, token: int) -> int:
         """The state of one token."""
-        return int(self._table()[token])
+        return int(self.table[token])
 
     def log_share(self, states: Tensor) -> Tensor:
         """log p(tokens | states), (n,), to be added to the log-likelihood of states (n, d)."""
@@ -60,11 +71,14 @@ class Vocabulary:
 
     def spread(self, log_states: Tensor) -> Tensor:
         """log-probabilities (n, v) of tokens from those (n, s) of states."""
-        table = self._table()
+        table = self.table
         logs = log_states[:, table]
-        return logs - (table == self.unknown) * math.log(max(self.num_tokens - len(self.kept), 1))
+        others = max(self.num_tokens - len(self.kept), 1)
+        return logs - (table == self.unknown).double() * math.log(others)
 
-    def _table(self) -> Tensor:
+    @cached_property
+    def table(self) -> Tensor:
+        """The state of every token, (v,)."""
         table = torch.full((self.num_tokens,), self.unknown)
         table[list(self.kept)] = torch.arange(len(self.kept))
         return table

@@ -1,0 +1,181 @@
+"""What ``subtractive distill`` and ``subtractive generate`` do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from subtractive.distillation.corpus import Corpus, from_samples, read_corpus
+from subtractive.distillation.figures import likelihood_figure, save_figure, weight_figure
+from subtractive.distillation.guided import Guide, generate, try_teacher
+from subtractive.distillation.models import MONOTONIC_STARTS, SQUARED_STARTS, Chained, sum_weights
+from subtractive.distillation.questions import sample_containing
+from subtractive.distillation.runs import Data, Plan, load_model, read_chain
+from subtractive.distillation.sampling import Samples, sample_teacher
+from subtractive.distillation.sweep import Record, Sweep, Variant, run_sweep, summarise
+from subtractive.distillation.teachers import load_teacher
+from subtractive.distillation.tokenizers import Tokenizer, load_tokenizer
+from subtractive.distillation.vocabulary import Vocabulary, make_vocabulary
+from subtractive.files import write_text
+
+Answer = dict[str, Any]
+# The paper's learning rates (App. H), each of which is tried with each of its starts.
+PAPER_RATES = (0.005, 0.01, 0.05)
+
+
+def distill(options: argparse.Namespace) -> Answer:
+    """Sample or read sequences, train models of all sizes, write tables and pictures."""
+    folder = Path(options.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    corpus, num_tokens = _sequences(options, folder)
+    if options.rows is not None:
+        corpus = corpus.head(options.rows)
+    vocabulary = make_vocabulary(corpus.train, num_tokens, min_count=options.min_count)
+    write_text(folder / "vocabulary.json", json.dumps(vocabulary.to_dict()))
+    sweep = make_sweep(options)
+    records = run_sweep(sweep, Data.of(corpus, vocabulary), folder, progress=not options.quiet)
+    save_figure(likelihood_figure(records), folder / "likelihood")
+    save_figure(weight_figure(_largest_weights(records, folder)), folder / "weights")
+    return {
+        "folder": str(folder),
+        "tokens": vocabulary.num_tokens,
+        "states": vocabulary.num_states,
+        "teacher": corpus.teacher,
+        "table": summarise(records),
+    }
+
+
+def make_sweep(options: argparse.Namespace) -> Sweep:
+    """All runs that the options ask for."""
+    additive, squared = [("dirichlet", options.rate)], [("root", options.squared_rate)]
+    if options.starts == "paper":
+        additive = [(start, rate) for start in MONOTONIC_STARTS for rate in PAPER_RATES]
+        squared = [(start, rate) for start in SQUARED_STARTS for rate in PAPER_RATES]
+    variants = [Variant("monotonic", tuple(additive))]
+    variants += [Variant("squared", tuple(squared), count) for count in options.squares]
+    common = Plan(
+        "squared",
+        1,
+        batch_size=options.batch_size,
+        max_epochs=options.epochs,
+        patience=options.patience,
+        seed=options.seed,
+    )
+    return Sweep(tuple(options.units), tuple(variants), options.runs, common)
+
+
+def generate_texts(options: argparse.Namespace) -> Answer:
+    """Texts that contain words: from the model alone, or from its teacher under its guidance."""
+    if not options.must_contain:
+        raise ValueError("nothing is required: add --must-contain dog.")
+    model, vocabulary = find_model(Path(options.model))
+    tokenizer = load_tokenizer(options.tokenizer)
+    words = [phrases_of(word, tokenizer, vocabulary) for word in options.must_contain]
+    contains = text_contains(options.must_contain, tokenizer)
+    generator = torch.Generator().manual_seed(options.seed)
+    if options.teacher is None:
+        states = [{tuple(map(vocabulary.state, p)) for p in word} for word in words]
+        drawn = sample_containing(model, states, options.number, generator=generator)
+        tokens = vocabulary.tokens(drawn, generator)
+        return {"texts": [tokenizer.decode(row) for row in tokens.tolist()]}
+    teacher, guide = load_teacher(options.teacher), Guide(model, vocabulary, words)
+    samples = generate(teacher, guide, options.number, generator=generator)
+    answer: Answer = {
+        "texts": [tokenizer.decode(row) for row in samples.tokens.tolist()],
+        "guided": _score(samples, contains),
+    }
+    if options.compare:
+        tried = try_teacher(teacher, contains, options.compare, guide.length, generator=generator)
+        answer["teacher"] = _score(tried.everything, contains)
+        answer["rejection"] = _score(tried.accepted, contains)
+    return answer
+
+
+def phrases_of(word: str, tokenizer: Tokenizer, vocabulary: Vocabulary) -> set[tuple[int, ...]]:
+    """A word as it stands in a text, and at the beginning of a sentence, in known tokens."""
+    phrases = {tuple(tokenizer.encode(w)) for w in (word, word[:1].upper() + word[1:])}
+    known = {phrase for phrase in phrases if set(vocabulary.kept).issuperset(phrase)}
+    if not known:
+        raise ValueError(
+            f"the model does not know the tokens of {word!r}: they do not occur in what it was "
+            "trained on. Choose another word."
+        )
+    return known
+
+
+def text_contains(words: Sequence[str], tokenizer: Tokenizer) -> Callable[[list[int]], bool]:
+    """Whether the text of tokens contains the beginnings of words, however they are cut."""
+    patterns = [re.compile(rf"(?<!\w){re.escape(word)}", re.IGNORECASE) for word in words]
+
+    def contains(sequence: list[int]) -> bool:
+        text = tokenizer.decode(sequence)
+        return all(pattern.search(text) for pattern in patterns)
+
+    return contains
+
+
+def find_model(place: Path) -> tuple[Chained, Vocabulary]:
+    """A model file, or the best of a folder by its validation score, and its vocabulary."""
+    folder = place if place.is_dir() else place.parent
+    file = folder / "vocabulary.json"
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no {file}: expected a folder written by distill.")
+    vocabulary = Vocabulary.from_dict(json.loads(file.read_text(encoding="utf-8")))
+    if not place.is_dir():
+        return read_chain(place), vocabulary
+    records = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(folder.glob("*-k*.json"))]
+    if not records:
+        raise FileNotFoundError(f"{folder} holds no finished run.")
+    best = max(records, key=lambda record: record["log_likelihood"]["valid"])
+    return load_model(folder, Plan(**best["plan"])), vocabulary
+
+
+def _sequences(options: argparse.Namespace, folder: Path) -> tuple[Corpus, int]:
+    """The sequences, and the size of the vocabulary that they are written in."""
+    if (options.data is None) == (options.teacher is None):
+        raise ValueError("give either a file of sequences, or --teacher to draw them from.")
+    if options.data is not None:
+        corpus = read_corpus(options.data)
+        largest = max(int(part.max()) for part in corpus[:3])
+        return corpus, options.tokens or largest + 1
+    teacher = load_teacher(options.teacher)
+    samples = sample_teacher(
+        teacher,
+        options.samples,
+        options.length,
+        folder=folder / "samples",
+        seed=options.seed,
+        progress=not options.quiet,
+    )
+    return from_samples(samples), teacher.num_tokens
+
+
+def _largest_weights(
+    records: Sequence[tuple[Variant, Record]], folder: Path
+) -> dict[str, torch.Tensor]:
+    """The sum weights of the first run of the largest model of each kind."""
+    size = max(record["plan"]["num_units"] for _, record in records)
+    weights: dict[str, torch.Tensor] = {}
+    for variant, record in records:
+        if record["plan"]["num_units"] == size and variant.label not in weights:
+            weights[variant.label] = sum_weights(load_model(folder, Plan(**record["plan"])))
+    return weights
+
+
+def _score(samples: Samples, contains: Callable[[list[int]], bool]) -> Answer:
+    """How many texts contain the words, and the teacher's mean log-likelihood of them."""
+    count = len(samples.tokens)
+    hits = sum(contains(row) for row in samples.tokens.tolist())
+    deviation = float(samples.log_prob.std()) if count > 1 else None
+    return {
+        "texts": count,
+        "success_rate": hits / count if count else None,
+        "teacher_log_likelihood": float(samples.log_prob.mean()) if count else None,
+        "standard_error": None if deviation is None else deviation / count**0.5,
+    }
