@@ -157,6 +157,13 @@ def _add_showing(commands: Commands) -> None:
         metavar="NAME=VALUE",
         help="another value for a setting, as JSON or text: config.json has them all (repeatable)",
     )
+    experiment.add_argument("--workers", type=int, metavar="N", help="processes that share runs")
+    experiment.add_argument(
+        "--torchrun", type=int, default=1, metavar="N", help="processes that train each model"
+    )
+    experiment.add_argument(
+        "--status", action="store_true", help="only print how far the folder of results is"
+    )
     experiment.add_argument("--quiet", action="store_true", help="no progress")
     demo = _command(commands, "demo", "fit small data and draw pictures")
     demo.add_argument("-o", "--output", default="out", help="folder for the pictures (out)")

@@ -15,8 +15,10 @@ from typing import Any
 import pandas as pd
 
 from subtractive import SubtractiveMixture, demo, load, write_report
+from subtractive.experiments.progress import look
 from subtractive.experiments.registry import EXPERIMENTS, full, quick
-from subtractive.experiments.running import execute
+from subtractive.experiments.running import Workers, execute
+from subtractive.experiments.store import Runs
 from subtractive.files import plain
 from subtractive.distillation import commands as distillation
 from subtractive.tables.frames import read_frame, write_frame
@@ -154,14 +156,26 @@ def experiment(options: argparse.Namespace) -> None:
         folder = Path(options.out or "out")
         if everything or options.out is None:
             folder /= f"{name}-quick" if options.quick else name
+        if options.status:
+            store = Runs(folder / "runs")
+            print(look(store.known(chosen), store).text())
+            continue
         outputs = execute(
             chosen,
             folder,
             command=experiment_command(name, options),
             resume=options.resume,
             progress=not options.quiet,
+            workers=chosen_workers(options),
         )
         print_json({"experiment": name, "written": [str(path) for path in outputs.written]})
+
+
+def chosen_workers(options: argparse.Namespace) -> Workers | None:
+    """Other processes to do the runs, if any are asked for."""
+    if options.workers is None and options.torchrun == 1:
+        return None
+    return Workers(1 if options.workers is None else options.workers, options.torchrun)
 
 
 def parse_settings(phrases: Sequence[str]) -> dict[str, Any]:

@@ -67,6 +67,15 @@ class Experiment(ABC):
         return type(self)(**known)
 
 
+@dataclass(frozen=True)
+class Staged(Experiment):
+    """An experiment whose last runs follow from what came out of the others."""
+
+    @abstractmethod
+    def following(self, records: Sequence[Record]) -> Sequence[Run]:
+        """The runs that come after all of :meth:`runs`, in whose order the records are."""
+
+
 def _like(old: Any, new: Any, name: str) -> Any:  # noqa: ANN401 - a setting of any type
     """A new value for a setting, in the type of the old one."""
     if isinstance(old, tuple):

@@ -29,11 +29,7 @@ class Outputs:
         self, name: str, caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
     ) -> None:
         """Write a table to ``name.csv`` in full precision, and rounded to ``name.md``."""
-        page = io.StringIO()
-        writer = csv.writer(page, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([["" if cell is None else cell for cell in row] for row in rows])
-        self._write(f"{name}.csv", page.getvalue())
+        self._write(f"{name}.csv", csv_text(columns, rows))
         table = markdown(columns, rows)
         self._write(f"{name}.md", table)
         self._page += [caption, table.rstrip()]
@@ -62,6 +58,15 @@ class Outputs:
         write_atomically(path, lambda partial: _write_bytes(partial, text.encode()))
         self.written.append(path)
         return path
+
+
+def csv_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table as comma-separated values, in full precision."""
+    page = io.StringIO()
+    writer = csv.writer(page, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([["" if cell is None else cell for cell in row] for row in rows])
+    return page.getvalue()
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -28,6 +28,9 @@ EXPERIMENTS = {
     "splines": Entry("splines", "the spline basis, and integrals of products against quadrature"),
     "separation": Entry("separation", "unique disjointness: small as a square, huge as a sum"),
     "cost": Entry("cost", "time and memory of c(x) and Z against batch size and K"),
+    "real-data": Entry(
+        "real_data", "the best squared circuits on real data, beside GMMs and a flow"
+    ),
     "weights": Entry("weights", "histograms of learned weights after squaring, negative part"),
 }
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from subtractive.experiments.base import Record, Run
+from subtractive.experiments.base import Experiment, Record, Run, Staged
 from subtractive.files import FileFormatError, plain, write_atomically
 
 
@@ -38,8 +38,38 @@ class Runs:
     def missing(self, runs: Sequence[Run]) -> Iterator[Run]:
         """The runs that have no record yet, asked again before each of them."""
         for run in runs:
-            if not self.file(run, "json").exists():
+            if not self.has(run):
                 yield run
+
+    def has(self, run: Run) -> bool:
+        """Whether a run is finished."""
+        return self.file(run, "json").exists()
+
+    def known(self, experiment: Experiment) -> list[Run]:
+        """The runs of an experiment, with those that follow from others once these are done."""
+        runs = list(experiment.runs())
+        if isinstance(experiment, Staged) and all(map(self.has, runs)):
+            runs += experiment.following([self.read(run) for run in runs])
+        return runs
+
+    def note_failure(self, run: Run, reason: str) -> None:
+        """Keep why a run failed."""
+        write_text(self.file(run, "error"), reason)
+
+    def failure(self, run: Run) -> str | None:
+        """Why a run failed, if it did."""
+        path = self.file(run, "error")
+        return path.read_text(encoding="utf-8") if path.exists() else None
+
+    def forget_failures(self) -> None:
+        """Let runs that failed be tried again."""
+        for path in self.folder.glob("*.error"):
+            path.unlink(missing_ok=True)
+
+    def forget_claims(self) -> None:
+        """Remove what processes that were killed have left; all runs are done."""
+        for path in self.folder.glob("*.claim"):
+            path.unlink(missing_ok=True)
 
     def write(self, run: Run, result: Mapping[str, Any], *, seconds: float) -> None:
         """Keep what came out of a run; a number that JSON does not know becomes null."""
@@ -69,8 +99,12 @@ def identify(run: Run) -> str:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file in one stroke, with its folder."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in one stroke, with its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
     write_atomically(path, lambda partial: _write_text(partial, text))
 
 

@@ -1,0 +1,230 @@
+"""How good squared circuits can be on real data, beside Gaussian mixtures and a flow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, ClassVar, final
+
+import torch
+
+import subtractive as sub
+from subtractive.data.real import load_real
+from subtractive.data.splits import Splits
+from subtractive.experiments.base import Experiment, Place, Record, Run
+from subtractive.experiments.competitors import FLOWS, GAUSSIAN, NSF, fit_flow, fit_gaussian
+from subtractive.experiments.forests import BINARY, SQUARES, Forest, correlated_groups
+from subtractive.experiments.judging import judge
+from subtractive.experiments.outputs import Outputs
+from subtractive.experiments.planes import MPC
+from subtractive.experiments.training import Schedule, train
+
+EM, FROM_EM, MPC_FROM_EM = "EM", "squares from EM", "MPC from EM"
+TREES, GROUPED, ADDITIVE = "trees", "grouped trees", "MPC trees"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model of a set is built and trained; EM sees the first ``em_rows`` rows."""
+
+    model: str
+    units: int = 0
+    epochs: int = 0
+    rate: float = 0.03
+    batch: int = 512
+    squares: int = 8
+    trees: int = 1
+    group: int = 1
+    em_rows: int = 50_000
+
+
+# By set, those first that say most.
+RECIPES: dict[str, tuple[Recipe, ...]] = {
+    "bsds300-quarter": (
+        Recipe(GAUSSIAN),
+        Recipe(EM, 32),
+        Recipe(FROM_EM, 32, epochs=4, rate=0.01),
+        Recipe(MPC_FROM_EM, 32, epochs=4, rate=0.01),
+        Recipe(NSF, 256, epochs=10, rate=1e-3),
+    ),
+    "power-subset": (
+        Recipe(GAUSSIAN),
+        Recipe(EM, 64),
+        Recipe(TREES, 64, epochs=40),
+        Recipe(ADDITIVE, 64, epochs=40),
+        Recipe(NSF, 128, epochs=60, rate=2e-3),
+    ),
+    "kin40k": (
+        Recipe(GAUSSIAN),
+        Recipe(EM, 64),
+        Recipe(TREES, 96, epochs=40),
+        Recipe(ADDITIVE, 96, epochs=40),
+        Recipe(NSF, 128, epochs=60, rate=2e-3),
+    ),
+    "protein": (
+        Recipe(GAUSSIAN),
+        Recipe(EM, 64),
+        Recipe(FROM_EM, 64, epochs=20),
+        Recipe(MPC_FROM_EM, 64, epochs=20),
+        Recipe(GROUPED, 48, epochs=30, group=5),
+        Recipe(NSF, 128, epochs=60, rate=2e-3),
+    ),
+    "pumadyn32nm": (
+        Recipe(GAUSSIAN),
+        Recipe(EM, 16),
+        Recipe(TREES, 32, epochs=40, batch=256, trees=2),
+        Recipe(ADDITIVE, 32, epochs=40, batch=256, trees=2),
+        Recipe(NSF, 128, epochs=60, rate=2e-3),
+    ),
+    "miniboone-valid": (
+        Recipe(GAUSSIAN),
+        Recipe(EM, 16),
+        Recipe(FROM_EM, 16, epochs=40, batch=256),
+        Recipe(MPC_FROM_EM, 16, epochs=40, batch=256),
+        Recipe(NSF, 128, epochs=60, rate=2e-3, batch=256),
+    ),
+}
+
+
+@final
+@dataclass(frozen=True)
+class RealData(Experiment):
+    """Sets from the folder ``data``, which models, and seeds; ``rows`` of 0 are all rows.
+
+    ``effort`` multiplies the epochs of all recipes.
+    """
+
+    name: ClassVar[str] = "real-data"
+    title: ClassVar[str] = "Real data: squares, mixtures and a flow"
+
+    data: str = ""
+    sets: tuple[str, ...] = tuple(RECIPES)
+    models: tuple[str, ...] = (
+        GAUSSIAN,
+        EM,
+        FROM_EM,
+        MPC_FROM_EM,
+        TREES,
+        GROUPED,
+        ADDITIVE,
+        NSF,
+    )
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    rows: int = 0
+    effort: float = 1.0
+
+    def runs(self) -> Sequence[Run]:
+        for name in self.sets:
+            if name not in RECIPES:
+                raise ValueError(f"there is no recipe for {name!r}: choose from {list(RECIPES)}.")
+        return [
+            self._run(name, recipe, seed)
+            for seed in self.seeds
+            for name in self.sets
+            for recipe in RECIPES[name]
+            if recipe.model in self.models and (seed == self.seeds[0] or recipe.model != GAUSSIAN)
+        ]
+
+    def perform(self, run: Run, place: Place) -> Mapping[str, Any]:
+        splits = load_real(run["set"], self.data).head(self.rows)
+        facts = {name: value for name, value in run.items() if name not in ("set", "seed")}
+        return learn(Recipe(**facts), splits, run["seed"], place)
+
+    def present(self, records: Sequence[Record], outputs: Outputs) -> None:
+        for name in self.sets:
+            outputs.text(f"`{name}`: {load_real(name, self.data).note}.")
+        outputs.table(
+            "scores",
+            f"Mean test log-likelihoods in nats over {len(self.seeds)} seeds: median, least and "
+            "largest; seconds of one run, the median, other programs running beside.",
+            ["set", "model", "K", "parameters", "median", "least", "largest", "seconds"],
+            score_rows(records),
+        )
+
+    def _run(self, name: str, recipe: Recipe, seed: int) -> Run:
+        facts = {
+            "model": recipe.model,
+            "units": recipe.units,
+            "epochs": round(self.effort * recipe.epochs) or min(1, recipe.epochs),
+            "rate": recipe.rate,
+            "batch": recipe.batch,
+            "squares": recipe.squares,
+            "trees": recipe.trees,
+            "group": recipe.group,
+            "em_rows": recipe.em_rows,
+        }
+        return {"set": name, **facts, "seed": seed}
+
+
+def score_rows(records: Sequence[Record]) -> list[list[Any]]:
+    """A row for each recipe of each set, over all seeds."""
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for record in records:
+        key = tuple(value for name, value in record.run.items() if name != "seed")
+        groups.setdefault(key, []).append(record)
+    rows: list[list[Any]] = []
+    for group in groups.values():
+        run, tests = group[0].run, [record.result["test"] for record in group]
+        seconds = round(median(record.seconds for record in group))
+        about = [run["set"], run["model"], run["units"] or None, group[0].result["parameters"]]
+        rows.append([*about, median(tests), min(tests), max(tests), seconds])
+    return sorted(rows, key=lambda row: list(RECIPES).index(row[0]))
+
+
+def learn(recipe: Recipe, splits: Splits, seed: int, place: Place) -> dict[str, Any]:
+    """Fit a model by its recipe; what it is worth, and the file of a circuit."""
+    if recipe.model == GAUSSIAN:
+        return fit_gaussian(splits)
+    if recipe.model in FLOWS:
+        schedule = Schedule(recipe.epochs, recipe.rate, recipe.batch)
+        hidden = (recipe.units, recipe.units)
+        return fit_flow(recipe.model, splits, schedule, hidden=hidden, seed=seed)
+    density = START[recipe.model](recipe, splits, seed)
+    start = judge(density.log_prob, splits)
+    facts: dict[str, Any] = {"parameters": sum(p.numel() for p in density.parameters())}
+    if recipe.model == EM:
+        return start | facts
+    schedule = Schedule(recipe.epochs, recipe.rate, recipe.batch)
+    history = train(density, (splits.train, splits.valid), schedule, seed=seed)
+    density.save(place("model"))
+    facts |= {"start": start["test"], "epochs": len(history.epochs)}
+    return judge(density.log_prob, splits) | facts
+
+
+def from_em(recipe: Recipe, splits: Splits, seed: int) -> sub.Density:
+    """A Gaussian mixture found by EM, as a sum of squares or additive."""
+    rows = splits.train[: recipe.em_rows]
+    work = len(rows) * recipe.units * rows.shape[1] ** 2
+    found = sub.fit_gaussian_mixture(
+        rows, recipe.units, num_restarts=3 if work < 5e7 else 1, seed=seed
+    )
+    kept = found.weights > 0
+    parts = (found.weights[kept], found.means[kept], found.covariances[kept])
+    if recipe.model == FROM_EM:
+        return sub.squared_gaussian_mixture(*parts, dtype=torch.float64)
+    return sub.monotonic_gaussian_mixture(*parts, dtype=torch.float64)
+
+
+def from_columns(recipe: Recipe, splits: Splits, seed: int) -> sub.Density:
+    """Random binary trees, of single variables or of groups of correlated ones."""
+    model = MPC if recipe.model == ADDITIVE else SQUARES
+    forest = Forest(model, BINARY, recipe.units, recipe.trees, recipe.squares)
+    if recipe.group == 1:
+        return forest.build(splits.train, sub.Gaussian(), seed)
+    groups = correlated_groups(splits.train, recipe.group)
+    family = sub.MultivariateGaussian(norm=2)
+    return forest.build(splits.train, family, seed, groups)
+
+
+START: dict[str, Callable[[Recipe, Splits, int], sub.Density]] = {
+    EM: from_em,
+    FROM_EM: from_em,
+    MPC_FROM_EM: from_em,
+    TREES: from_columns,
+    GROUPED: from_columns,
+    ADDITIVE: from_columns,
+}
+
+FULL = RealData()
+QUICK = RealData(sets=("power-subset", "miniboone-valid"), seeds=(0,), rows=4_000, effort=0.1)
