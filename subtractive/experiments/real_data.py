@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any, ClassVar, final
 
 import torch
+from matplotlib.figure import Figure
 
 import subtractive as sub
 from subtractive.data.real import load_real
@@ -19,6 +20,7 @@ from subtractive.experiments.judging import judge
 from subtractive.experiments.outputs import Outputs
 from subtractive.experiments.planes import MPC
 from subtractive.experiments.training import Schedule, train
+from subtractive.report.figures import MODEL, quiet
 
 EM, FROM_EM, MPC_FROM_EM = "EM", "squares from EM", "MPC from EM"
 TREES, GROUPED, ADDITIVE = "trees", "grouped trees", "MPC trees"
@@ -141,6 +143,11 @@ class RealData(Experiment):
             ["set", "model", "K", "parameters", "median", "least", "largest", "seconds"],
             score_rows(records),
         )
+        outputs.figure(
+            "scores",
+            "Test log-likelihoods of all seeds; flows have no exact marginals, all others do.",
+            draw_scores(records),
+        )
 
     def _run(self, name: str, recipe: Recipe, seed: int) -> Run:
         facts = {
@@ -170,6 +177,24 @@ def score_rows(records: Sequence[Record]) -> list[list[Any]]:
         about = [run["set"], run["model"], run["units"] or None, group[0].result["parameters"]]
         rows.append([*about, median(tests), min(tests), max(tests), seconds])
     return sorted(rows, key=lambda row: list(RECIPES).index(row[0]))
+
+
+def draw_scores(records: Sequence[Record]) -> Figure:
+    """A panel for each set, a row for each model, a point for each seed."""
+    names = list(dict.fromkeys(record.run["set"] for record in records))
+    figure = Figure(figsize=(2.9 * len(names) + 1.0, 2.8), layout="constrained")
+    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        quiet(axes)
+        some = [record for record in records if record.run["set"] == name]
+        models = list(dict.fromkeys(record.run["model"] for record in some))
+        tests = [record.result["test"] for record in some]
+        places = [models.index(record.run["model"]) for record in some]
+        axes.scatter(tests, places, s=18, color=MODEL, alpha=0.7)
+        axes.set_yticks(range(len(models)), models, fontsize=8)
+        axes.invert_yaxis()
+        axes.set_title(name, fontsize=10)
+        axes.set_xlabel("test log-likelihood", fontsize=9)
+    return figure
 
 
 def learn(recipe: Recipe, splits: Splits, seed: int, place: Place) -> dict[str, Any]:

@@ -28,6 +28,8 @@ EXPERIMENTS = {
     "splines": Entry("splines", "the spline basis, and integrals of products against quadrature"),
     "separation": Entry("separation", "unique disjointness: small as a square, huge as a sum"),
     "cost": Entry("cost", "time and memory of c(x) and Z against batch size and K"),
+    "uci": Entry("uci", "the main table: five continuous sets, grids, repetitions, flows"),
+    "debd": Entry("debd", "binary sets: MPC, MPC², NPC², sums of squares and complex weights"),
     "real-data": Entry(
         "real_data", "the best squared circuits on real data, beside GMMs and a flow"
     ),

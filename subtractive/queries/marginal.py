@@ -111,7 +111,7 @@ def _width(circuit: Circuit) -> int:
     """How many numbers the messages of one complete row hold, and their products."""
     inputs = sum(len(layer.scopes) * layer.num_units for layer in circuit.input_layers())
     shapes = [next(layer.weights.parameters()).shape for layer in circuit.all_layers()]
-    return inputs + sum(f * (o + i) for f, o, i in shapes)
+    return inputs + sum(f * (o + i) for f, o, i, *_ in shapes)  # complex ones come in pairs
 
 
 def _block(evidence: Evidence, rows: Tensor) -> Evidence:

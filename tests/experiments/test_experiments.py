@@ -67,6 +67,8 @@ def table(outputs, name):
 
 def test_every_experiment_is_tried():
     assert set(TINY) == set(EXPERIMENTS)
+    elsewhere = {"separation", "uci", "debd", "real-data"}
+    assert elsewhere | set(TINY) >= set(EXPERIMENTS) >= set(TINY)
 
 
 @pytest.mark.parametrize("name", TINY)
