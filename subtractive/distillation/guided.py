@@ -24,7 +24,6 @@ from subtractive.distillation.vocabulary import Vocabulary
 from subtractive.inputs.drawing import uniforms
 from subtractive.numerics.inversion import choose_cell
 
-
 Accepts = Callable[[list[int]], bool]  # whether a sequence contains what it must
 
 

@@ -112,6 +112,14 @@ class InputFamily(ABC):
 
     @property
     @abstractmethod
+    def gram_dtype(self) -> torch.dtype | None:
+        """The precision in which :meth:`gram` takes its tensors; ``None`` for their own.
+
+        Its result is in double precision either way.
+        """
+
+    @property
+    @abstractmethod
     def num_states(self) -> int | None:
         """The states are 0 .. num_states - 1; ``None`` for a continuous family."""
 

@@ -114,6 +114,10 @@ class Binomial(UnivariateFamily):
         return Binomial, self.total
 
     @property
+    def gram_dtype(self) -> torch.dtype:
+        return torch.float64
+
+    @property
     def is_non_negative(self) -> bool:
         return True
 

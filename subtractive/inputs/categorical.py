@@ -57,6 +57,10 @@ class Categorical(UnivariateFamily):
         return Categorical, self.num_states
 
     @property
+    def gram_dtype(self) -> torch.dtype:
+        return torch.float64
+
+    @property
     def is_non_negative(self) -> bool:
         return True
 

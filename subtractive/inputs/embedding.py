@@ -8,15 +8,18 @@ from __future__ import annotations
 import operator
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import SupportsIndex, final
+from typing import Any, SupportsIndex, final
 
 import torch
 from torch import Tensor
 
-from subtractive.inputs.base import Tensors, UnivariateFamily, Window, state_weights
+from subtractive.inputs.base import EVERYWHERE, Tensors, UnivariateFamily, Window, state_weights
 from subtractive.inputs.drawing import draw_state, draw_state_of_unit
 from subtractive.inputs.statistics import Sample, histogram
 from subtractive.numerics.unscaled import Unscaled
+
+# How many states are widened at a time: few enough for a processor's cache.
+_STATES_AT_ONCE = 2**11
 
 
 def look_up(table: Tensor, index: Tensor) -> Tensor:
@@ -60,6 +63,31 @@ def table_gram(left: Tensor, right: Tensor, weights: Tensor | None) -> Tensor:
     products = left[:, :, None, :] * right[:, None, :, :]  # (f, i, j, v)
     sums = weights @ products.flatten(1, 2).mT  # (f, m, i j)
     return sums.view(*sums.shape[:2], left.shape[1], right.shape[1])
+
+
+class WideGram(torch.autograd.Function):
+    """``T Tᵀ``, (f, i, j) in float64, of a table (f, i, v) in float32, a part of it at a time.
+
+    Neither way makes a wide copy of the table; its gradient ``(G + Gᵀ) T`` is as precise as the
+    table itself.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor) -> Tensor:  # noqa: ANN401 - torch does not say
+        ctx.save_for_backward(table)
+        regions, units, states = table.shape
+        gram = torch.zeros(regions, units, units, dtype=torch.float64, device=table.device)
+        for region in range(regions):
+            for part in table[region].split(_STATES_AT_ONCE, 1):
+                wide = part.double()
+                gram[region] += wide @ wide.mT
+        return gram
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ANN401
+        (table,) = ctx.saved_tensors
+        both = (gradient + gradient.mT).to(table.dtype)
+        return both @ table  # type: ignore[no-any-return]
 
 
 def share_states(present: Tensor) -> Tensor:
@@ -109,6 +137,10 @@ class Embedding(UnivariateFamily):
         return Embedding, self.num_states
 
     @property
+    def gram_dtype(self) -> torch.dtype | None:
+        return None  # a table of many states is large enough without a wide copy of it
+
+    @property
     def is_non_negative(self) -> bool:
         return False
 
@@ -142,8 +174,11 @@ class Embedding(UnivariateFamily):
         return Unscaled(table_integral(p["table"], window_weights(window, p["table"])), None)
 
     def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
-        weights = window_weights(window, p["table"])
-        return Unscaled(table_gram(p["table"], q["table"], weights), None)
+        if q is p and window is EVERYWHERE and p["table"].dtype == torch.float32:
+            return Unscaled(WideGram.apply(p["table"])[:, None], None)  # type: ignore[no-untyped-call]
+        left = p["table"].double()
+        right = left if q is p else q["table"].double()
+        return Unscaled(table_gram(left, right, window_weights(window, left)), None)
 
     def sample_square(
         self,

@@ -131,6 +131,10 @@ class Gaussian(UnivariateFamily):
         return Gaussian
 
     @property
+    def gram_dtype(self) -> torch.dtype:
+        return torch.float64
+
+    @property
     def is_non_negative(self) -> bool:
         return True
 

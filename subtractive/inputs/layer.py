@@ -81,7 +81,7 @@ class InputLayer(nn.Module):
 
     def gram(self, folds: Index, window: Window) -> Unscaled:
         """∫ f fᵀ, (f, m, i, j)."""
-        p = self.tensors(folds, torch.float64)
+        p = self.tensors(folds, self.family.gram_dtype)
         return self.family.gram(p, p, window)
 
     def partial_gram(self, x: Tensor, observed: Sequence[bool], folds: Index) -> Unscaled:
@@ -92,5 +92,5 @@ class InputLayer(nn.Module):
     def cross_gram(self, other: InputLayer, window: Window) -> Unscaled:
         """∫ f gᵀ with another layer of the same family, (f, m, i, j)."""
         every = slice(None)
-        p, q = self.tensors(every, torch.float64), other.tensors(every, torch.float64)
-        return self.family.gram(p, q, window)
+        dtype = self.family.gram_dtype
+        return self.family.gram(self.tensors(every, dtype), other.tensors(every, dtype), window)

@@ -59,6 +59,10 @@ class MultivariateGaussian(InputFamily):
         return MultivariateGaussian, self.norm
 
     @property
+    def gram_dtype(self) -> torch.dtype:
+        return torch.float64
+
+    @property
     def is_non_negative(self) -> bool:
         return True
 

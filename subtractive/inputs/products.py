@@ -36,6 +36,10 @@ class Products(InputFamily):
         return (type(self), self.family.fold_key, self.pairs)
 
     @property
+    def gram_dtype(self) -> torch.dtype | None:
+        return self.family.gram_dtype
+
+    @property
     def is_non_negative(self) -> bool:
         return self.family.is_non_negative or all(i == j for i, j in self.pairs)
 

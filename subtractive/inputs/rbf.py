@@ -58,6 +58,10 @@ class RBF(UnivariateFamily):
         return RBF
 
     @property
+    def gram_dtype(self) -> torch.dtype:
+        return torch.float64
+
+    @property
     def is_non_negative(self) -> bool:
         return True
 

@@ -89,6 +89,10 @@ class Spline(UnivariateFamily):
         return Spline, self.num_bases, self.order, self.non_negative
 
     @property
+    def gram_dtype(self) -> torch.dtype:
+        return torch.float64
+
+    @property
     def is_non_negative(self) -> bool:
         return self.non_negative
 

@@ -105,14 +105,27 @@ def test_states_can_be_picked_one_by_one():
     torch.testing.assert_close(gram, brute_force(p["table"], p["table"], picked), **CLOSE)
 
 
-def test_results_keep_the_precision_of_the_parameters():
+def test_results_keep_the_precision_of_the_parameters_but_grams_are_wide():
     p = {"table": random_table(2, 3, 4).float()}
     bound = torch.ones(2, 5, dtype=torch.float64)
     picked = torch.ones(2, 5, 4, dtype=torch.float64)
     for window in (EVERYWHERE, Window(lower=bound), Window(states=picked)):
-        assert Embedding(4).gram(p, p, window).some.dtype == torch.float32
+        assert Embedding(4).gram(p, p, window).some.dtype == torch.float64
         assert Embedding(4).integral(p, window).some.dtype == torch.float32
     assert Embedding(4).values(p, column([0], [1])).some.dtype == torch.float32
+
+
+@pytest.mark.parametrize("states", [1, 7, 5000])
+def test_the_gram_of_a_narrow_table_is_that_of_a_wide_one_and_so_is_its_gradient(states):
+    narrow = random_table(2, 3, states).float().requires_grad_()
+    wide = narrow.detach().double().requires_grad_()
+    cotangent = random_table(2, 3, 3, seed=1)[:, None]
+    found = Embedding(states).gram(p := {"table": narrow}, p, EVERYWHERE).some
+    expected = torch.einsum("fiv,fjv->fij", wide, wide)[:, None]
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    (found * cotangent).sum().backward()
+    (expected * cotangent).sum().backward()
+    torch.testing.assert_close(narrow.grad.double(), wide.grad, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5])
