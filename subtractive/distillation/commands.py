@@ -99,8 +99,12 @@ def generate_texts(options: argparse.Namespace) -> Answer:
 
 def phrases_of(word: str, tokenizer: Tokenizer, vocabulary: Vocabulary) -> set[tuple[int, ...]]:
     """A word as it stands in a text, and at the beginning of a sentence, in known tokens."""
-    phrases = {tuple(tokenizer.encode(w)) for w in (word, word[:1].upper() + word[1:])}
-    known = {phrase for phrase in phrases if set(vocabulary.kept).issuperset(phrase)}
+    known = set()
+    for spelling in (word, word[:1].upper() + word[1:]):
+        phrase = tuple(tokenizer.encode(spelling))
+        is_written = tokenizer.decode(phrase).strip() == spelling
+        if is_written and set(vocabulary.kept).issuperset(phrase):
+            known.add(phrase)
     if not known:
         raise ValueError(
             f"the model does not know the tokens of {word!r}: they do not occur in what it was "

@@ -32,7 +32,10 @@ class Tokenizer(ABC):
 
 @final
 class LlamaTokenizer(Tokenizer):
-    """The ``tok*.bin`` of llama2.c: pieces with scores, merged greedily, bytes as a fallback."""
+    """The ``tok*.bin`` of llama2.c: pieces with scores, merged greedily.
+
+    What has no piece is written in bytes, or as token 0 where there are none for them.
+    """
 
     def __init__(self, pieces: Sequence[bytes], scores: Sequence[float]) -> None:
         self.pieces, self.scores = tuple(pieces), tuple(scores)
@@ -53,7 +56,7 @@ class LlamaTokenizer(Tokenizer):
             if piece in self._number:
                 tokens.append(self._number[piece])
             else:
-                tokens.extend(byte + 3 for byte in piece)
+                tokens.extend(self._number.get(b"<0x%02X>" % byte, 0) for byte in piece)
         while True:
             pairs = [
                 (-self.scores[merged], at, merged)
