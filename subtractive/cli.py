@@ -193,6 +193,7 @@ def _add_distilling(commands: Commands) -> None:
     distill.add_argument("--batch-size", type=int, default=1024, help="sequences a step (1024)")
     distill.add_argument("--epochs", type=int, default=200, help="at most (200)")
     distill.add_argument("--patience", type=int, default=3, help="epochs without better (3)")
+    distill.add_argument("--shared", action="store_true", help="one table for all positions")
     distill.add_argument("--quiet", action="store_true", help="no progress")
     _add_seed(distill)
     generate = _command(commands, "generate", "write texts that contain required words")

@@ -179,8 +179,12 @@ def _input_layer(
         if name.startswith(stored.prefix)
     }
 
+    is_shared = len(scopes) > 1 and all(shape[:1] == (1,) for shape in shapes.values())
+
     def build() -> InputLayer:
-        return InputLayer(families, scopes, num_units=num_units, generator=None)
+        return InputLayer(
+            families, scopes, num_units=num_units, generator=None, is_shared=is_shared
+        )
 
     with torch.device("meta"):  # shapes without memory
         expected = {name: tuple(t.shape) for name, t in build().state_dict().items()}

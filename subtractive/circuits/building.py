@@ -80,6 +80,8 @@ def build_inputs(
     families: Mapping[int, InputFamily],
     widths: Widths,
     generator: torch.Generator | None,
+    *,
+    is_shared: bool,
 ) -> list[InputLayer]:
     """One input layer for each input tensor of the schedule."""
     return [
@@ -88,6 +90,7 @@ def build_inputs(
             [sorted(graph.regions[region].scope) for region in regions],
             num_units=widths.inputs,
             generator=generator,
+            is_shared=is_shared,
         )
         for regions in schedule.inputs
     ]

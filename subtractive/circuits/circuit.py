@@ -38,7 +38,8 @@ class Circuit(nn.Module):
     """A deep sum of products of input functions, of any sign.
 
     ``num_input_units`` functions stand over every input region; every partition is a product
-    layer followed by a sum layer of ``num_units`` units, ``num_outputs`` at the root.
+    layer followed by a sum layer of ``num_units`` units, ``num_outputs`` at the root. With
+    ``shared_inputs``, regions of the same family have the same functions.
 
     >>> circuit = sub.Circuit(sub.random_binary_tree(5, seed=0), sub.Gaussian(), num_units=4)
     >>> circuit(torch.zeros(3, 5)).shape
@@ -58,6 +59,7 @@ class Circuit(nn.Module):
         num_units: int,
         num_outputs: int = 1,
         num_input_units: int | None = None,
+        shared_inputs: bool = False,
         weights: WeightKind = real_weights,
         product: type[Layer] = HadamardLayer,
         initialise: Initialiser | None = None,
@@ -71,7 +73,9 @@ class Circuit(nn.Module):
         # A Hadamard product cannot change the width, so a sum after each input region does.
         widen = product is HadamardLayer and widths.inputs != widths.inner
         schedule = fold(graph, fold_labels(graph, families), sum_inputs=widen)
-        input_layers = build_inputs(graph, schedule, families, widths, generator)
+        input_layers = build_inputs(
+            graph, schedule, families, widths, generator, is_shared=shared_inputs
+        )
 
         def draw(shape: tuple[int, int, int]) -> Weights:
             return weights(shape, initialise or uniform(), generator)

@@ -78,6 +78,7 @@ def _product_inputs(layer: InputLayer, pairs: tuple[tuple[int, int], ...]) -> In
         layer.scopes,
         num_units=len(pairs),
         generator=torch.Generator(),  # what it draws is replaced at once
+        is_shared=layer.is_shared,
     )
     squared.to(next(iter(layer.tensors(slice(None)).values())).dtype)
     squared.load_state_dict(layer.state_dict())

@@ -66,6 +66,7 @@ def make_sweep(options: argparse.Namespace) -> Sweep:
         max_epochs=options.epochs,
         patience=options.patience,
         seed=options.seed,
+        is_shared=options.shared,
     )
     return Sweep(tuple(options.units), tuple(variants), options.runs, common)
 

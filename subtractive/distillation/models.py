@@ -37,9 +37,17 @@ SQUARED_STARTS: dict[str, Initialiser] = {
 
 
 def monotonic_chain(
-    length: int, num_states: int, num_units: int, *, start: str = "dirichlet", seed: int = 0
+    length: int,
+    num_states: int,
+    num_units: int,
+    *,
+    start: str = "dirichlet",
+    is_shared: bool = False,
+    seed: int = 0,
 ) -> MonotonicCircuit:
-    """A hidden Markov model of ``num_units`` states with its own tables at every position.
+    """A hidden Markov model of ``num_units`` states.
+
+    It has tables of its own at every position, or one that all positions share.
 
     >>> monotonic_chain(3, num_states=5, num_units=2).circuit.num_parameters
     36
@@ -49,6 +57,7 @@ def monotonic_chain(
         linear_tree(length),
         Categorical(num_states),
         num_units=num_units,
+        shared_inputs=is_shared,
         weights=positive_weights,
         initialise=draw,
         seed=generator,
@@ -64,6 +73,7 @@ def squared_chain(
     *,
     num_squares: int = 1,
     start: str = "uniform",
+    is_shared: bool = False,
     seed: int = 0,
 ) -> SquaredCircuit:
     """A Born machine of bond dimension ``num_units``, or a sum of squares of such chains."""
@@ -73,6 +83,7 @@ def squared_chain(
         Embedding(num_states),
         num_units=num_units,
         num_outputs=num_squares,
+        shared_inputs=is_shared,
         weights=real_weights,
         initialise=draw,
         seed=generator,
@@ -95,7 +106,13 @@ def square_root_chain(model: MonotonicCircuit, *, num_squares: int = 1) -> Squar
     assert num_states is not None
     if circuit.num_outputs != 1:
         raise ValueError(f"expected an additive model of one output, got {circuit.num_outputs}.")
-    root = squared_chain(length, num_states, width, num_squares=num_squares)
+    root = squared_chain(
+        length,
+        num_states,
+        width,
+        num_squares=num_squares,
+        is_shared=circuit.input_layer(0).is_shared,
+    )
     tables = circuit.input_layer(0).get_tensor("logits").softmax(-1).sqrt()
     root.circuit.input_layer(0).get_tensor("table").copy_(tables)
     for layer, source in zip(root.circuit.all_layers(), circuit.all_layers(), strict=True):

@@ -42,6 +42,7 @@ class Plan:
     max_epochs: int = 200
     patience: int = 3
     seed: int = 0
+    is_shared: bool = False  # whether all positions have the same tables
 
     @property
     def name(self) -> str:
@@ -125,7 +126,14 @@ def start_model(
     if plan.kind not in KINDS:
         raise ValueError(f"unknown kind of model {plan.kind!r}: expected one of {KINDS}.")
     if plan.kind == "monotonic":
-        return monotonic_chain(length, states, plan.num_units, start=plan.start, seed=plan.seed)
+        return monotonic_chain(
+            length,
+            states,
+            plan.num_units,
+            start=plan.start,
+            is_shared=plan.is_shared,
+            seed=plan.seed,
+        )
     if plan.start == "root":
         if root is None:
             raise ValueError("a start from the square root needs the plan of an additive run.")
@@ -137,6 +145,7 @@ def start_model(
         plan.num_units,
         num_squares=plan.num_squares,
         start=plan.start,
+        is_shared=plan.is_shared,
         seed=plan.seed,
     )
 
@@ -164,7 +173,7 @@ def read_record(file: Path, plan: Plan) -> dict[str, Any]:
     """What a run has written down, after making sure that it was the same run."""
     record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     for name, value in asdict(plan).items():
-        if record["plan"].get(name) != value:
+        if record["plan"].get(name, getattr(Plan, name, None)) != value:
             raise ValueError(
                 f"{file} is of another run: its {name} was {record['plan'].get(name)!r}, now it "
                 f"is {value!r}. Choose another folder."

@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from subtractive.inputs.base import InputFamily, Tensors, Window
+from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors, Window
 from subtractive.numerics.unscaled import Index, Unscaled, pick
 
 
@@ -17,7 +17,8 @@ class InputLayer(nn.Module):
     """K functions of each of several regions, folded; ``folds`` picks some of the regions.
 
     Integrals of products are computed in float64 whatever the dtype of the parameters: components
-    that nearly cancel leave few digits.
+    that nearly cancel leave few digits. Where the functions are shared, all regions have the
+    same: their tensors are stored once, (1, i, ...).
     """
 
     variables: Tensor
@@ -29,16 +30,19 @@ class InputLayer(nn.Module):
         *,
         num_units: int,
         generator: torch.Generator | None,
+        is_shared: bool = False,
     ) -> None:
         super().__init__()
         self.family = families[0]
         self.families = tuple(families)
         self.scopes = tuple(tuple(scope) for scope in scopes)
         self.num_units = num_units
+        self.is_shared = is_shared
         self.register_buffer("variables", torch.tensor(self.scopes), persistent=False)  # (f, s)
         size = len(self.scopes[0])
-        learned = [family.parameters(size, num_units, generator) for family in families]
-        fixed = [family.constants(size, num_units) for family in families]
+        owners = families[:1] if is_shared else families
+        learned = [family.parameters(size, num_units, generator) for family in owners]
+        fixed = [family.constants(size, num_units) for family in owners]
         for name in learned[0]:
             self.register_parameter(name, nn.Parameter(torch.stack([p[name] for p in learned])))
         for name in fixed[0]:
@@ -47,7 +51,17 @@ class InputLayer(nn.Module):
 
     def tensors(self, folds: Index, dtype: torch.dtype | None = None) -> Tensors:
         """The numbers behind the functions of some regions, by name, region axis first."""
-        return {name: pick(self.get_tensor(name), folds).to(dtype) for name in self.names}
+        if not self.is_shared:
+            return {name: pick(self.get_tensor(name), folds).to(dtype) for name in self.names}
+        count = len(self.variables[folds])
+        return {
+            name: tensor.expand(count, *tensor.shape[1:])
+            for name, tensor in self._stored(dtype).items()
+        }
+
+    def _stored(self, dtype: torch.dtype | None = None) -> Tensors:
+        """The tensors as they are stored."""
+        return {name: self.get_tensor(name).to(dtype) for name in self.names}
 
     def get_tensor(self, name: str) -> Tensor:
         """A parameter or constant by its name."""
@@ -58,7 +72,7 @@ class InputLayer(nn.Module):
     @torch.no_grad()
     def step_units(self) -> dict[str, Tensor]:
         """How far a step of one goes for some of the parameters, by name."""
-        return self.family.step_units(self.tensors(slice(None)))
+        return self.family.step_units(self._stored())
 
     def gather(self, x: Tensor, folds: Index) -> Tensor:
         """The columns of x (n, d) that the regions see, (f, n, s)."""
@@ -69,7 +83,12 @@ class InputLayer(nn.Module):
 
     def values(self, x: Tensor, folds: Index) -> Unscaled:
         """f(x), (f, n, i)."""
-        return self.family.values(self.tensors(folds), self.gather(x, folds))
+        columns = self.gather(x, folds)
+        if not self.is_shared:
+            return self.family.values(self.tensors(folds), columns)
+        # Rows of one region: its gradient is then that of the stored tensors, not of copies.
+        values = self.family.values(self._stored(), columns.flatten(0, 1)[None])
+        return values.unfolded(columns.shape[:2])
 
     def integral(self, folds: Index, window: Window) -> Unscaled:
         """∫ f, (f, m, i)."""
@@ -81,6 +100,9 @@ class InputLayer(nn.Module):
 
     def gram(self, folds: Index, window: Window) -> Unscaled:
         """∫ f fᵀ, (f, m, i, j)."""
+        if self.is_shared and window is EVERYWHERE:
+            p = self._stored(self.family.gram_dtype)
+            return self.family.gram(p, p, window).repeated(len(self.variables[folds]))
         p = self.tensors(folds, self.family.gram_dtype)
         return self.family.gram(p, p, window)
 

@@ -84,7 +84,15 @@ def _start(
     power: int,
     generator: torch.Generator | None,
 ) -> dict[str, Tensor]:
-    """The learned tensors of an input layer, (f, i, ...) each, region by region."""
+    """The learned tensors of an input layer, (f, i, ...) each, region by region.
+
+    Functions that regions share start from the columns of all of them.
+    """
+    if layer.is_shared:
+        columns = torch.cat([table[:, list(scope)] for scope in layer.scopes])
+        pooled = Sample(columns, weights.repeat(len(layer.scopes)))
+        start = layer.family.parameters_from(pooled, layer.num_units, power, generator)
+        return {name: value[None] for name, value in start.items()}
     starts = [
         family.parameters_from(
             Sample(table[:, list(scope)], weights), layer.num_units, power, generator

@@ -52,6 +52,20 @@ class Unscaled(NamedTuple):
             None if self.exponent is None else self.exponent[:, rows],
         )
 
+    def unfolded(self, shape: Sequence[int]) -> Unscaled:
+        """Rows (1, f · n, ...) of one region as those of several, (f, n, ...)."""
+        return Unscaled(
+            None if self.mantissa is None else self.mantissa[0].unflatten(0, shape),
+            None if self.exponent is None else self.exponent[0].unflatten(0, shape),
+        )
+
+    def repeated(self, regions: int) -> Unscaled:
+        """The message of one region for several of them."""
+        return Unscaled(
+            None if self.mantissa is None else self.mantissa.expand(regions, *self.some.shape[1:]),
+            None if self.exponent is None else self.exponent.expand(regions, *self.some.shape[1:]),
+        )
+
     def outer(self) -> Unscaled:
         """The gram ``v vᴴ`` of a vector, in double precision."""
         mantissa, exponent = self

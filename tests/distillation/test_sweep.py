@@ -240,7 +240,18 @@ def test_paper_starts_are_tried_in_turn(toy_files, capsys):
     rows = sequences(60)
     np.savetxt(toy_files / "rows.csv", rows.numpy(), delimiter=",", fmt="%d")
     folder = toy_files / "runs"
-    options = ["--units", "2", "--runs", "2", "--starts", "paper", "--epochs", "1", "--quiet"]
+    options = [
+        "--units",
+        "2",
+        "--runs",
+        "2",
+        "--starts",
+        "paper",
+        "--shared",
+        "--epochs",
+        "1",
+        "--quiet",
+    ]
     given = [str(toy_files / "rows.csv"), "--rows", "20", "--tokens", "12", "-o", str(folder)]
     assert main(["distill", *given, *options]) == 0
     assert json.loads(capsys.readouterr().out)["tokens"] == 12
@@ -250,6 +261,7 @@ def test_paper_starts_are_tried_in_turn(toy_files, capsys):
     model, vocabulary = find_model(folder)
     assert vocabulary.num_tokens == 12
     assert isinstance(model, sub.MonotonicCircuit | sub.SquaredCircuit)
+    assert model.circuit.input_layer(0).is_shared
 
 
 def test_the_commands_say_what_is_missing(toy_files, capsys):
