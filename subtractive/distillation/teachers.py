@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from importlib import import_module
 from pathlib import Path
 from typing import Any, final
 
@@ -159,10 +160,31 @@ def load_teacher(path: str | os.PathLike[str]) -> Teacher:
     if place.is_dir():
         model = library.AutoModelForCausalLM.from_pretrained(str(place), local_files_only=True)
     else:
-        model = library.AutoModelForCausalLM.from_pretrained(
-            str(place.parent), gguf_file=place.name, local_files_only=True
-        )
+        model = _read_gguf(place, library)
     return TransformersTeacher(model, place.name)
+
+
+def _read_gguf(path: Path, library: Any) -> Any:  # noqa: ANN401 - of an optional package
+    """A model in a ``.gguf`` file, its weights made into float32.
+
+    ``from_pretrained`` does the same, but asks for one package more.
+    """
+    config = library.AutoConfig.from_pretrained(
+        str(path.parent), gguf_file=path.name, local_files_only=True
+    )
+    model = library.AutoModelForCausalLM.from_config(config)
+    reading = import_module("transformers.modeling_gguf_pytorch_utils")
+    found = reading.load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)
+    weights = {name: tensor.float() for name, tensor in found["tensors"].items()}
+    missing, unexpected = model.load_state_dict(weights, strict=False)
+    tied = set(getattr(model, "_tied_weights_keys", None) or ())
+    if unexpected or set(missing) - tied:
+        raise ValueError(
+            f"{path} does not fit its own description: it lacks {sorted(set(missing) - tied)[:3]} "
+            f"and has {unexpected[:3]} besides."
+        )
+    model.tie_weights()
+    return model
 
 
 def import_transformers() -> Any:  # noqa: ANN401 - a module
