@@ -201,7 +201,11 @@ def _add_distilling(commands: Commands) -> None:
     generate.add_argument("--tokenizer", required=True, help="tok*.bin, .gguf or a folder")
     generate.add_argument("--must-contain", action="append", default=[], metavar="WORD")
     generate.add_argument("--teacher", help="the teacher writes, guided by the model")
-    generate.add_argument("--compare", type=int, help="also try this many texts by chance")
+    generate.add_argument("--concepts", help="file with one set of words per line, all compared")
+    generate.add_argument("--sets", type=int, default=50, help="lines of that file (50)")
+    generate.add_argument(
+        "--compare", type=int, default=0, help="also try this many texts by chance"
+    )
     generate.add_argument("-n", "--number", type=int, default=10, help="how many (10)")
     _add_seed(generate)
 

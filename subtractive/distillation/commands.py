@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from subtractive.distillation.comparison import (
+    Writer,
+    compare_once,
+    compare_sets,
+    phrases_of,
+)
 from subtractive.distillation.corpus import Corpus, from_samples, read_corpus
 from subtractive.distillation.figures import likelihood_figure, save_figure, weight_figure
-from subtractive.distillation.guided import Guide, generate, try_teacher
 from subtractive.distillation.models import MONOTONIC_STARTS, SQUARED_STARTS, Chained, sum_weights
 from subtractive.distillation.questions import sample_containing
 from subtractive.distillation.runs import Data, Plan, load_model, read_chain
-from subtractive.distillation.sampling import Samples, sample_teacher
+from subtractive.distillation.sampling import sample_teacher
 from subtractive.distillation.sweep import Record, Sweep, Variant, run_sweep, summarise
 from subtractive.distillation.teachers import load_teacher
-from subtractive.distillation.tokenizers import Tokenizer, load_tokenizer
+from subtractive.distillation.tokenizers import load_tokenizer
 from subtractive.distillation.vocabulary import Vocabulary, make_vocabulary
 from subtractive.files import write_text
 
@@ -73,56 +77,29 @@ def make_sweep(options: argparse.Namespace) -> Sweep:
 
 def generate_texts(options: argparse.Namespace) -> Answer:
     """Texts that contain words: from the model alone, or from its teacher under its guidance."""
-    if not options.must_contain:
-        raise ValueError("nothing is required: add --must-contain dog.")
+    if bool(options.must_contain) == (options.concepts is not None):
+        raise ValueError("say what is required: either --must-contain dog, or --concepts FILE.")
     model, vocabulary = find_model(Path(options.model))
     tokenizer = load_tokenizer(options.tokenizer)
-    words = [phrases_of(word, tokenizer, vocabulary) for word in options.must_contain]
-    contains = text_contains(options.must_contain, tokenizer)
     generator = torch.Generator().manual_seed(options.seed)
     if options.teacher is None:
+        if options.concepts is not None:
+            raise ValueError("--concepts compares with a teacher: add --teacher.")
+        words = [phrases_of(word, tokenizer, vocabulary) for word in options.must_contain]
         states = [{tuple(map(vocabulary.state, p)) for p in word} for word in words]
         drawn = sample_containing(model, states, options.number, generator=generator)
         tokens = vocabulary.tokens(drawn, generator)
         return {"texts": [tokenizer.decode(row) for row in tokens.tolist()]}
-    teacher, guide = load_teacher(options.teacher), Guide(model, vocabulary, words)
-    samples = generate(teacher, guide, options.number, generator=generator)
-    answer: Answer = {
-        "texts": [tokenizer.decode(row) for row in samples.tokens.tolist()],
-        "guided": _score(samples, contains),
-    }
-    if options.compare:
-        tried = try_teacher(teacher, contains, options.compare, guide.length, generator=generator)
-        answer["teacher"] = _score(tried.everything, contains)
-        answer["rejection"] = _score(tried.accepted, contains)
-    return answer
-
-
-def phrases_of(word: str, tokenizer: Tokenizer, vocabulary: Vocabulary) -> set[tuple[int, ...]]:
-    """A word as it stands in a text, and at the beginning of a sentence, in known tokens."""
-    known = set()
-    for spelling in (word, word[:1].upper() + word[1:]):
-        phrase = tuple(tokenizer.encode(spelling))
-        is_written = tokenizer.decode(phrase).strip() == spelling
-        if is_written and set(vocabulary.kept).issuperset(phrase):
-            known.add(phrase)
-    if not known:
-        raise ValueError(
-            f"the model does not know the tokens of {word!r}: they do not occur in what it was "
-            "trained on. Choose another word."
+    writer = Writer(load_teacher(options.teacher), model, vocabulary, tokenizer)
+    if options.concepts is None:
+        return compare_once(
+            writer, options.must_contain, options.number, options.compare, generator
         )
-    return known
-
-
-def text_contains(words: Sequence[str], tokenizer: Tokenizer) -> Callable[[list[int]], bool]:
-    """Whether the text of tokens contains the beginnings of words, however they are cut."""
-    patterns = [re.compile(rf"(?<!\w){re.escape(word)}", re.IGNORECASE) for word in words]
-
-    def contains(sequence: list[int]) -> bool:
-        text = tokenizer.decode(sequence)
-        return all(pattern.search(text) for pattern in patterns)
-
-    return contains
+    lines = Path(options.concepts).read_text(encoding="utf-8").splitlines()
+    sets = list(dict.fromkeys(tuple(line.split()) for line in lines if line.split()))
+    return compare_sets(
+        writer, sets[: options.sets], options.number, options.compare or 1000, generator
+    )
 
 
 def find_model(place: Path) -> tuple[Chained, Vocabulary]:
@@ -171,16 +148,3 @@ def _largest_weights(
         if record["plan"]["num_units"] == size and variant.label not in weights:
             weights[variant.label] = sum_weights(load_model(folder, Plan(**record["plan"])))
     return weights
-
-
-def _score(samples: Samples, contains: Callable[[list[int]], bool]) -> Answer:
-    """How many texts contain the words, and the teacher's mean log-likelihood of them."""
-    count = len(samples.tokens)
-    hits = sum(contains(row) for row in samples.tokens.tolist())
-    deviation = float(samples.log_prob.std()) if count > 1 else None
-    return {
-        "texts": count,
-        "success_rate": hits / count if count else None,
-        "teacher_log_likelihood": float(samples.log_prob.mean()) if count else None,
-        "standard_error": None if deviation is None else deviation / count**0.5,
-    }

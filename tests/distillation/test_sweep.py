@@ -11,7 +11,8 @@ from scipy import stats
 import subtractive as sub
 from subtractive.cli import main
 from subtractive.distillation import runs, sampling
-from subtractive.distillation.commands import find_model, text_contains
+from subtractive.distillation.commands import find_model
+from subtractive.distillation.comparison import text_contains
 from subtractive.distillation.corpus import split
 from subtractive.distillation.models import (
     log_probs,
@@ -229,8 +230,14 @@ def test_the_commands_distil_and_generate(toy_files, capsys, monkeypatch):
     answer = json.loads(capsys.readouterr().out)
     assert answer["guided"]["success_rate"] == 1
     assert len(answer["texts"]) == 20
-    assert answer["teacher"]["texts"] == 50
-    assert answer["rejection"]["texts"] == round(50 * answer["teacher"]["success_rate"])
+    assert answer["teacher"]["number"] == 50
+    assert answer["rejection"]["number"] == round(50 * answer["teacher"]["success_rate"])
+    (toy_files / "sets.txt").write_text("ab c\nzebra a\nc\nab c\n")
+    ask_sets = ["generate", str(folder), "--tokenizer", tokenizer, "--teacher", teacher]
+    assert main([*ask_sets, "--concepts", str(toy_files / "sets.txt"), "-n", "5"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["sets"], answer["left_out"], answer["success_rate"]) == (2, 1, 1.0)
+    assert answer["of_each"][0]["words"] == ["ab", "c"]
     assert main(ask) == 0
     texts = json.loads(capsys.readouterr().out)["texts"]
     assert all(" ab" in text.lower() and " c" in text.lower() for text in texts)
@@ -269,7 +276,7 @@ def test_the_commands_say_what_is_missing(toy_files, capsys):
     assert "give either a file of sequences, or --teacher" in capsys.readouterr().err
     ask = ["generate", str(toy_files), "--tokenizer", str(toy_files / "tok.bin")]
     assert main(ask) == 2
-    assert "nothing is required: add --must-contain dog" in capsys.readouterr().err
+    assert "say what is required: either --must-contain dog" in capsys.readouterr().err
     assert main([*ask, "--must-contain", "a"]) == 2
     assert "expected a folder written by distill" in capsys.readouterr().err
     (toy_files / "vocabulary.json").write_text('{"kept": [4], "num_tokens": 8}')
