@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from subtractive.distillation.chain import Before, Chain, Reading
-from subtractive.inputs.drawing import by_chunks, draw_state, quadratic, uniforms
+from subtractive.inputs.drawing import by_chunks, draw_state_of_products, quadratic, uniforms
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.scaled import log_sum_exp, safe_log
 
@@ -53,7 +53,7 @@ class Endings:
         used, where = pairs.unique(return_inverse=True)
         targets, kinds = used // count, used % count
         products = after.mantissa[0].flatten(1)[targets] * leaf[kinds]  # (pairs, i j)
-        masses = (self._form(before).flatten(1) @ products.mT).clamp(min=0)  # (n, pairs)
+        masses = self._masses(before, products).clamp(min=0)  # (n, pairs)
         logs = safe_log(masses) + after.log_scale[0, targets]
         return logs.gather(1, where) + self._log_scale(before)[:, None]
 
@@ -110,17 +110,31 @@ class Endings:
         after = self.after[position + 1].mantissa[0]
         table = self.chain.values(position, ordinary).mT  # (i, v)
         targets = self.step[states[rows], 0]
-
-        def pick(part: slice) -> Tensor:
-            here = Before(before.vectors[rows[part]], before.log_scale[rows[part]])
-            environment = self._form(here) * after[targets[part]]
+        for target in targets.unique().tolist():  # rows that may go on in the same ways
+            some = rows[targets == target]
+            vectors = before.vectors[some]
             if self.chain.is_squared:
-                return draw_state(table, environment, generator)
-            return choose_cell(environment @ table, uniforms(len(environment), generator))[0]
+                chosen = draw_state_of_products(table, vectors, after[target], generator).long()
+            else:
+                masses = (vectors[:, 0] * after[target]) @ table
+                chosen = choose_cell(masses, uniforms(len(some), generator))[0]
+            tokens = tokens.index_copy(0, some, ordinary[chosen])
+        return tokens
 
-        # Blocks of a few hundred rows: what is done once for each would dominate in smaller ones.
-        chosen = by_chunks(pick, len(rows), after[0].numel() // 4)
-        return tokens.index_copy(0, rows, ordinary[chosen.long()])
+    def _masses(self, before: Before, products: Tensor) -> Tensor:
+        """Σ_s h_sᵀ P h_s, or h P, (n, p), of products P (p, i j) or (p, i)."""
+        if not self.chain.is_squared:
+            plain: Tensor = before.vectors[:, 0] @ products.mT
+            return plain
+        units = before.vectors.shape[2]
+        joined = products.unflatten(1, (units, units)).movedim(0, 1).flatten(1)  # (i, p j)
+
+        def sums(rows: slice) -> Tensor:
+            h = before.vectors[rows]  # (n, s, i)
+            images = (h @ joined).unflatten(-1, (-1, units))  # (n, s, p, j)
+            return (images * h[:, :, None]).sum((1, 3))
+
+        return by_chunks(sums, len(before.vectors), joined.shape[1] * before.vectors.shape[1])
 
     def _form(self, before: Before) -> Tensor:
         """h as a form of the units that follow: Σ_s h_s h_sᵀ (n, i, j), or h itself (n, i)."""

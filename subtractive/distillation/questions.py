@@ -69,6 +69,15 @@ def sample_infill(
     return density.sample(num_samples, given=given, generator=generator).long()
 
 
+def sample_sequences(
+    density: Density, num_samples: int, generator: torch.Generator | None = None
+) -> Tensor:
+    """Rows (n, d) drawn exactly, as ``density.sample`` does, but as fast as a chain allows."""
+    return Endings(Chain(density), Reading(_allowed(density, {}), ANYTHING)).draw(
+        num_samples, generator
+    )
+
+
 def most_likely_infill(density: Density, given: Known, *, max_steps: int = 10_000) -> Infill:
     """The most likely tokens of all positions that are not given, jointly.
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from subtractive.numerics.inversion import choose_cell, invert
 
@@ -66,6 +67,35 @@ def draw_state(table: Tensor, environment: Tensor, generator: torch.Generator | 
         inner = choose_cell(masses, share.nan_to_num(0.0).clamp(0.0, 1.0))[0]
         state[rows] = (number * size + inner).double()
     return state
+
+
+def draw_state_of_products(
+    table: Tensor, vectors: Tensor, gram: Tensor, generator: torch.Generator | None
+) -> Tensor:
+    """A state (n,) of the form E = Σ_s h_s h_sᵀ ⊙ G, without the forms (n, i, j) of all rows.
+
+    The values are (i, v), the vectors h (n, s, i), and G (i, j) is the same for all rows. A range
+    of states has the mass Σ_s h_sᵀ (G ⊙ Σ_v f fᵀ) h_s, a state Σ_s (h_s ⊙ f)ᵀ G (h_s ⊙ f).
+    """
+    uniform = uniforms(len(vectors), generator)
+    units, count = table.shape
+    size = max(1, math.isqrt(count))
+    number = -(-count // size)
+    ranges = functional.pad(table, (0, number * size - count)).unflatten(1, (number, size))
+    states = ranges.movedim(0, -1)  # (r, v, i)
+    sums = gram * (states.mT @ states)  # (r, i, j)
+    joined = sums.movedim(0, 1).flatten(1)  # (i, r j)
+
+    def draw(rows: slice) -> Tensor:
+        h = vectors[rows]  # (n, s, i)
+        images = (h @ joined).unflatten(-1, (number, units))  # (n, s, r, j)
+        cell, left = choose_cell((images * h[:, :, None]).sum((1, 3)), uniform[rows])
+        inner = h[:, :, None] * states[cell][:, None]  # (n, s, v, i)
+        masses = ((inner @ gram) * inner).sum((1, 3)).clamp(min=0)  # (n, v)
+        share = (left / masses.sum(1)).nan_to_num(0.0).clamp(0.0, 1.0)
+        return (cell * size + choose_cell(masses, share)[0]).double()
+
+    return by_chunks(draw, len(vectors), vectors.shape[1] * units * (number + 2 * size))
 
 
 def _draw_of_few(table: Tensor, environment: Tensor, uniform: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from subtractive.distillation.questions import (
     phrase_probability,
     sample_containing,
     sample_infill,
+    sample_sequences,
     token_probabilities,
 )
 
@@ -233,6 +234,12 @@ def test_samples_that_contain_words_have_the_conditional_distribution(model, wor
     rows = sample_containing(model, words, 4000, given={1: 1}, generator=generator)
     statistic, freedom = chi_square(model, rows, words, {1: 1})
     # Six standard deviations of a chi-square variable: a false alarm in about 1e5 runs.
+    assert statistic < freedom + 6 * math.sqrt(2 * freedom)
+
+
+def test_sampled_sequences_have_the_distribution_of_the_model(model):
+    rows = sample_sequences(model, 4000, torch.Generator().manual_seed(7))
+    statistic, freedom = chi_square(model, rows, [], {})
     assert statistic < freedom + 6 * math.sqrt(2 * freedom)
 
 

@@ -14,6 +14,7 @@ from subtractive.inputs.drawing import (
     by_chunks,
     draw_piecewise,
     draw_state,
+    draw_state_of_products,
     draw_state_of_unit,
     quadratic,
     uniforms,
@@ -93,6 +94,19 @@ def test_states_are_drawn_where_the_cumulative_sum_reaches_the_uniform_number(nu
     expected = (cumulative <= uniforms(200, seeded())[:, None]).sum(1)
     assert torch.equal(drawn, expected.double())
     assert len(drawn.unique()) > 3
+
+
+@pytest.mark.parametrize("num_vectors", [1, 2])
+@pytest.mark.parametrize("num_states", [1, 2, 7, 36, 50, 999])
+def test_states_of_products_are_those_of_their_forms(num_states, num_vectors):
+    table, vectors = random(3, num_states, seed=1), random(200, num_vectors, 3, seed=2)
+    gram = forms(1, 3, 2)[0]
+    drawn = draw_state_of_products(table, vectors, gram, seeded())
+    form = torch.einsum("nsi,nsj,ij->nij", vectors, vectors, gram)
+    masses = torch.einsum("iv,nij,jv->nv", table, form, table)
+    cumulative = masses.cumsum(1) / masses.sum(1, keepdim=True)
+    expected = (cumulative <= uniforms(200, seeded())[:, None]).sum(1)
+    assert torch.equal(drawn, expected.double())
 
 
 def test_states_that_a_form_gives_no_mass_are_never_drawn():
