@@ -15,12 +15,12 @@ from typing import Any
 import pandas as pd
 
 from subtractive import SubtractiveMixture, demo, load, write_report
+from subtractive.distillation import commands as distillation
 from subtractive.experiments.progress import look
 from subtractive.experiments.registry import EXPERIMENTS, full, quick
 from subtractive.experiments.running import Workers, execute
 from subtractive.experiments.store import Runs
 from subtractive.files import plain
-from subtractive.distillation import commands as distillation
 from subtractive.tables.frames import read_frame, write_frame
 from subtractive.tables.phrases import find_column, parse_columns, parse_events, parse_given
 

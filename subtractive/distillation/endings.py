@@ -131,8 +131,8 @@ class Endings:
 
         def sums(rows: slice) -> Tensor:
             h = before.vectors[rows]  # (n, s, i)
-            images = (h @ joined).unflatten(-1, (-1, units))  # (n, s, p, j)
-            return (images * h[:, :, None]).sum((1, 3))
+            images: Tensor = (h @ joined).unflatten(-1, (-1, units))
+            return (images * h[:, :, None]).sum((1, 3))  # images (n, s, p, j)
 
         return by_chunks(sums, len(before.vectors), joined.shape[1] * before.vectors.shape[1])
 

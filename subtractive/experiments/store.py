@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from subtractive.experiments.base import Experiment, Record, Run, Staged
-from subtractive.files import FileFormatError, plain, write_atomically
+from subtractive.files import FileFormatError, plain, write_text
 
 
 class Runs:
@@ -54,6 +54,7 @@ class Runs:
 
     def note_failure(self, run: Run, reason: str) -> None:
         """Keep why a run failed."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         write_text(self.file(run, "error"), reason)
 
     def failure(self, run: Run) -> str | None:
@@ -99,13 +100,8 @@ def identify(run: Run) -> str:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file in one stroke, with its folder."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file in one stroke, with its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, lambda partial: _write_text(partial, text))
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -117,7 +113,3 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise FileFormatError(f"{path} is damaged: remove it, and its run is done again.")
     return value
-
-
-def _write_text(path: str, text: str) -> None:
-    Path(path).write_text(text, encoding="utf-8")
