@@ -124,15 +124,14 @@ class Endings:
     def _masses(self, before: Before, products: Tensor) -> Tensor:
         """Σ_s h_sᵀ P h_s, or h P, (n, p), of products P (p, i j) or (p, i)."""
         if not self.chain.is_squared:
-            plain: Tensor = before.vectors[:, 0] @ products.mT
-            return plain
+            return before.vectors[:, 0] @ products.mT
         units = before.vectors.shape[2]
         joined = products.unflatten(1, (units, units)).movedim(0, 1).flatten(1)  # (i, p j)
 
         def sums(rows: slice) -> Tensor:
             h = before.vectors[rows]  # (n, s, i)
-            images: Tensor = (h @ joined).unflatten(-1, (-1, units))
-            return (images * h[:, :, None]).sum((1, 3))  # images (n, s, p, j)
+            images: Tensor = torch.unflatten(h @ joined, -1, (-1, units))  # (n, s, p, j)
+            return (images * h[:, :, None]).sum((1, 3))
 
         return by_chunks(sums, len(before.vectors), joined.shape[1] * before.vectors.shape[1])
 
