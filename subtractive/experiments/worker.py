@@ -1,6 +1,6 @@
 """A process that does runs of a study: ``python -m subtractive.experiments.worker FOLDER``.
 
-It learns from the folder what the study is. With ``--run NAME`` it does one run, together with
+It learns from the folder what the study is. With ``--only NAME`` it does one run, together with
 other processes if ``torchrun`` started it.
 """
 
@@ -25,12 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do runs until none is left."""
     parser = argparse.ArgumentParser(description="Do runs of a study.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--run", help="do this one run only")
+    parser.add_argument("--only", help="do this one run only")
     parser.add_argument("--torchrun", type=int, default=1, help="processes that share a run")
     options = parser.parse_args(arguments)
     experiment, store = read_study(options.folder), Runs(options.folder / "runs")
-    if options.run is not None:
-        perform_together(experiment, options.run, store)
+    if options.only is not None:
+        perform_together(experiment, options.only, store)
         return 0
     do: Perform = perform
     if options.torchrun > 1:
@@ -49,8 +49,10 @@ def read_study(folder: Path) -> Experiment:
 def perform_together(experiment: Experiment, name: str, store: Runs) -> None:
     """Do a run as one of the processes of ``torchrun``; the first one keeps the record."""
     run = next(run for run in store.known(experiment) if identify(run) == name)
-    is_first = os.environ.get("RANK", "0") == "0"
-    perform(experiment, run, store if is_first else Runs(store.folder / "others"))
+    if os.environ.get("RANK", "0") == "0":
+        perform(experiment, run, store)
+    else:  # files such as checkpoints are those of all processes
+        experiment.perform(run, lambda ending: store.file(run, ending))
 
 
 def perform_by_torchrun(
@@ -59,7 +61,7 @@ def perform_by_torchrun(
     """Let several processes do a run."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", str(processes), "-m", "subtractive.experiments.worker"]
-    subprocess.run([*command, str(folder), "--run", identify(run)], check=True)
+    subprocess.run([*command, str(folder), "--only", identify(run)], check=True)
     if not store.has(run):
         raise ChildProcessError(f"torchrun ended without a record of {identify(run)}.")
 

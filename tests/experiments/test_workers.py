@@ -22,6 +22,7 @@ from subtractive.experiments.progress import look
 from subtractive.experiments.running import Workers, begin, execute
 from subtractive.experiments.splines import Splines
 from subtractive.experiments.store import Runs, identify
+from subtractive.experiments.worker import main as worker
 from subtractive.experiments.worker import read_study
 
 ROOT = Path(__file__).parents[2]
@@ -216,3 +217,17 @@ def test_a_worker_learns_from_the_folder_what_to_do(tmp_path):
     assert [identify(run) for run in read_study(tmp_path).runs()] == [
         identify(run) for run in study.runs()
     ]
+
+
+def test_one_run_can_be_done_by_name_and_only_the_first_process_keeps_its_record(
+    tmp_path, monkeypatch
+):
+    study = Splines(orders=(1,), bases=(5, 6), pairs=1)
+    begin(study, tmp_path, command="", resume=False)
+    store, (first, second) = Runs(tmp_path / "runs"), study.runs()
+    monkeypatch.setenv("RANK", "1")
+    assert worker([str(tmp_path), "--only", identify(second)]) == 0
+    assert not store.has(second)
+    monkeypatch.setenv("RANK", "0")
+    assert worker([str(tmp_path), "--only", identify(second)]) == 0
+    assert [store.has(first), store.has(second)] == [False, True]

@@ -266,6 +266,14 @@ def test_a_gram_of_points_is_the_square_of_their_value(layer):
     torch.testing.assert_close(result, naive_log_square(p.circuit, x), rtol=0, atol=1e-10)
 
 
+@torch.no_grad()
+def test_complete_rows_take_the_short_way_with_complex_weights_too():
+    p = sub.SquaredCircuit(build("linear", "gaussian", weights="complex"))
+    x = points("gaussian", 5, 4)
+    expected = naive_log_square(p.circuit, x) - p.log_partition()
+    torch.testing.assert_close(p.log_prob(x), expected, rtol=0, atol=1e-10)
+
+
 def test_leaves_of_unobserved_rows_never_see_their_placeholders():
     """Zero lies outside the splines' domain and must not matter where nothing is observed."""
     family = sub.Spline(4, domain=(1.0, 2.0), non_negative=True)
