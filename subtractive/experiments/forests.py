@@ -17,7 +17,6 @@ from subtractive.inputs.base import InputFamily
 
 SQUARES, COMPLEX = "Σ squares", "complex²"
 LINEAR, BINARY, CHOW_LIU = "LT", "BT", "CL"
-GAUSSIAN, SPLINE, GROUPS = "Gaussian", "spline", "groups"
 
 
 @dataclass(frozen=True)

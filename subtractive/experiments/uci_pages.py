@@ -21,7 +21,6 @@ from subtractive.report.figures import quiet
 Pair = tuple[Record, Record]
 POINT = ("set", "tree", "inputs", "units", "rate", "batch", "seed")
 LOOKS = {"Gaussian": ("o", "Blues"), "spline": ("D", "Reds")}
-NOTHING: Number = (float("nan"), None)
 
 
 def best_records(records: Sequence[Record], by: tuple[str, ...]) -> list[Record]:
