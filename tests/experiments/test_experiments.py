@@ -66,9 +66,8 @@ def table(outputs, name):
 
 
 def test_every_experiment_is_tried():
-    assert set(TINY) == set(EXPERIMENTS)
-    elsewhere = {"separation", "uci", "debd", "real-data"}
-    assert elsewhere | set(TINY) >= set(EXPERIMENTS) >= set(TINY)
+    elsewhere = {"uci", "debd", "real-data"}  # they have tests of their own
+    assert elsewhere | set(TINY) == set(EXPERIMENTS)
 
 
 @pytest.mark.parametrize("name", TINY)
