@@ -130,8 +130,9 @@ def _overlap_slopes(slope: Tensor, middle: Tensor, *units: Tensor) -> list[Tenso
 
 def _in_chunks(formula: Callable[..., list[Tensor]], tensors: Sequence[Tensor]) -> list[Tensor]:
     """A formula of tensors (f, ...), the first being the largest, a few regions at a time."""
-    size = max(1, CHUNK * len(tensors[0]) // max(1, tensors[0].numel()))
-    if size >= len(tensors[0]):
+    regions, count = tensors[0].shape[0], tensors[0].numel()
+    size = max(1, CHUNK * regions // max(1, count))
+    if size >= regions:
         return formula(*tensors)
     chunks = zip(*(tensor.split(size) for tensor in tensors), strict=True)
     return [torch.cat(parts) for parts in zip(*(formula(*c) for c in chunks), strict=True)]

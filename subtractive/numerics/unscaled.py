@@ -93,7 +93,8 @@ def double(dtype: torch.dtype) -> torch.dtype:
 
 def pick(tensor: Tensor, regions: Index) -> Tensor:
     """Some regions of a tensor (f, ...); all of them are the tensor itself, not a copy of it."""
-    if isinstance(regions, slice) and regions.indices(len(tensor)) == (0, len(tensor), 1):
+    count = tensor.shape[0]
+    if isinstance(regions, slice) and regions.indices(count) == (0, count, 1):
         return tensor
     return tensor[regions]
 
