@@ -148,6 +148,9 @@ def experiment(options: argparse.Namespace) -> None:
         return
     everything = options.name == "all"
     for name in EXPERIMENTS if everything else [options.name]:
+        if everything and options.data is None and EXPERIMENTS[name].needs_data:
+            print(f"subtractive: {name} is left out: it needs --data.", file=sys.stderr)
+            continue
         chosen = (quick if options.quick else full)(name)
         changes = parse_settings(options.set)
         if options.data is not None and (not everything or "data" in chosen.settings()):

@@ -14,6 +14,7 @@ class Entry(NamedTuple):
 
     module: str
     summary: str
+    needs_data: bool = False
 
 
 EXPERIMENTS = {
@@ -28,10 +29,18 @@ EXPERIMENTS = {
     "splines": Entry("splines", "the spline basis, and integrals of products against quadrature"),
     "separation": Entry("separation", "unique disjointness: small as a square, huge as a sum"),
     "cost": Entry("cost", "time and memory of c(x) and Z against batch size and K"),
-    "uci": Entry("uci", "the main table: five continuous sets, grids, repetitions, flows"),
-    "debd": Entry("debd", "binary sets: MPC, MPC², NPC², sums of squares and complex weights"),
+    "uci": Entry(
+        "uci", "the main table: five continuous sets, grids, repetitions, flows", needs_data=True
+    ),
+    "debd": Entry(
+        "debd",
+        "binary sets: MPC, MPC², NPC², sums of squares and complex weights",
+        needs_data=True,
+    ),
     "real-data": Entry(
-        "real_data", "the best squared circuits on real data, beside GMMs and a flow"
+        "real_data",
+        "the best squared circuits on real data, beside GMMs and a flow",
+        needs_data=True,
     ),
     "weights": Entry("weights", "histograms of learned weights after squaring, negative part"),
 }

@@ -209,6 +209,17 @@ def test_all_experiments_go_to_folders_of_their_own(tmp_path, monkeypatch, capsy
     assert "splines-quick" in capsys.readouterr().out
 
 
+def test_all_experiments_are_those_that_need_no_data_unless_there_are_some(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("subtractive.commands.EXPERIMENTS", {"uci": EXPERIMENTS["uci"]})
+    arguments = ["experiment", "all", "--quick", "--out", str(tmp_path), "--quiet"]
+    assert main(arguments) == 0
+    assert "uci is left out: it needs --data" in capsys.readouterr().err
+    assert main([*arguments, "--data", "nowhere"]) == 2
+    assert "there is no file nowhere" in capsys.readouterr().err
+
+
 def test_arrays_can_be_used_instead_of_draws(tmp_path):
     random = np.random.default_rng(0)
     parts = {part: random.normal(size=(60, 2)) for part in ("train", "valid", "test")}
