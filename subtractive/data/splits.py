@@ -31,6 +31,11 @@ class Splits(NamedTuple):
         """The sizes of the three tables."""
         return tuple((len(part), part.shape[1]) for part in self.rows)
 
+    def to(self, device: str) -> Splits:
+        """The same rows on a device."""
+        train, valid, test = (part.to(device) for part in self.rows)
+        return Splits(train, valid, test, self.note)
+
     def head(self, num_rows: int) -> Splits:
         """At most so many rows of each part; zero stands for all of them."""
         if num_rows == 0:

@@ -62,7 +62,7 @@ def fit_flow(
     """A flow of zuko by Adam, stopped early, the best epoch by validation kept."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)  # zuko draws its weights from the global generator
-        flow = make_flow(kind, splits.train.shape[1], hidden)
+        flow = make_flow(kind, splits.train.shape[1], hidden).to(splits.train.device)
     log_prob = _standardised(flow, splits.train)
     optimizer = torch.optim.Adam(flow.parameters(), lr=schedule.learning_rate)
     decay = CosineAnnealingLR(optimizer, schedule.epochs, schedule.learning_rate / 100)
@@ -70,7 +70,7 @@ def fit_flow(
     best, state, best_epoch = -float("inf"), copy.deepcopy(flow.state_dict()), 0
     epoch = 0
     for epoch in range(1, schedule.epochs + 1):
-        order = torch.randperm(len(splits.train), generator=generator)
+        order = torch.randperm(len(splits.train), generator=generator).to(splits.train.device)
         for batch in order.split(schedule.batch_size):
             step(flow, optimizer, -log_prob(splits.train[batch]).mean())
         decay.step()

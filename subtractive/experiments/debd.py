@@ -14,7 +14,7 @@ import subtractive as sub
 from subtractive.data.binary import SETS, load_binary
 from subtractive.experiments.base import Experiment, Place, Record, Run
 from subtractive.experiments.forests import BINARY, CHOW_LIU, COMPLEX, LINEAR, SQUARES, Forest
-from subtractive.experiments.judging import judge
+from subtractive.experiments.judging import judge, score
 from subtractive.experiments.outputs import Outputs
 from subtractive.experiments.planes import MPC, MPC2, NPC2
 from subtractive.experiments.training import Schedule, train
@@ -123,7 +123,7 @@ def score_rows(records: Sequence[Record]) -> list[list[Any]]:
         groups.setdefault(key, []).append(record)
     rows: list[list[Any]] = []
     for key, group in groups.items():
-        tests = [record.result["test"] for record in group]
+        tests = [score(record) for record in group]
         seconds = round(median(record.seconds for record in group), 1)
         count = group[0].result["parameters"]
         rows.append([*key, count, median(tests), min(tests), max(tests), seconds])

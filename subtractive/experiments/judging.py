@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from subtractive.data.splits import Splits
+from subtractive.experiments.base import Record
 
 LogProb = Callable[[Tensor], Tensor]
 # Rows at a time: what a model of many units needs for them fits into memory.
@@ -32,6 +34,18 @@ def judge(log_prob: LogProb, splits: Splits) -> dict[str, Any]:
     }
 
 
-def mean_and_deviation(values: list[float]) -> tuple[float, float | None]:
-    """The mean of some runs, and their standard deviation if there are several."""
-    return fmean(values), stdev(values) if len(values) > 1 else None
+def score(record: Record) -> float:
+    """The test score of a run; -∞ for a model that failed, which JSON cannot say."""
+    value = record.result["test"]
+    return float(value) if isinstance(value, int | float) else -math.inf
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
+    """The mean of some runs, and their standard deviation if there are several, all finite.
+
+    >>> mean_and_deviation([1.0, 3.0]), mean_and_deviation([2.0])
+    ((2.0, 1.4142135623730951), (2.0, None))
+    """
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return fmean(values), None
+    return fmean(values), stdev(values)

@@ -16,7 +16,7 @@ from subtractive.data.splits import Splits
 from subtractive.experiments.base import Experiment, Place, Record, Run
 from subtractive.experiments.competitors import FLOWS, GAUSSIAN, NSF, fit_flow, fit_gaussian
 from subtractive.experiments.forests import BINARY, SQUARES, Forest, correlated_groups
-from subtractive.experiments.judging import judge
+from subtractive.experiments.judging import judge, score
 from subtractive.experiments.outputs import Outputs
 from subtractive.experiments.planes import MPC
 from subtractive.experiments.training import Schedule, train
@@ -172,7 +172,7 @@ def score_rows(records: Sequence[Record]) -> list[list[Any]]:
         groups.setdefault(key, []).append(record)
     rows: list[list[Any]] = []
     for group in groups.values():
-        run, tests = group[0].run, [record.result["test"] for record in group]
+        run, tests = group[0].run, [score(record) for record in group]
         seconds = round(median(record.seconds for record in group))
         about = [run["set"], run["model"], run["units"] or None, group[0].result["parameters"]]
         rows.append([*about, median(tests), min(tests), max(tests), seconds])
@@ -187,7 +187,7 @@ def draw_scores(records: Sequence[Record]) -> Figure:
         quiet(axes)
         some = [record for record in records if record.run["set"] == name]
         models = list(dict.fromkeys(record.run["model"] for record in some))
-        tests = [record.result["test"] for record in some]
+        tests = [score(record) for record in some]
         places = [models.index(record.run["model"]) for record in some]
         axes.scatter(tests, places, s=18, color=MODEL, alpha=0.7)
         axes.set_yticks(range(len(models)), models, fontsize=8)

@@ -64,6 +64,7 @@ class Uci(Staged):
     flow_epochs: int = 200
     flow_hidden: tuple[int, ...] = (256, 256)
     rows: int = 0
+    device: str = "cpu"
 
     def runs(self) -> Sequence[Run]:
         others = [
@@ -87,6 +88,7 @@ class Uci(Staged):
             return self._compete(run, splits)
         forest = Forest(run["model"], run["tree"], run["units"], self.num_trees)
         density = forest.build(splits.train, self._families(run, splits), run["seed"])
+        density, splits = density.to(self.device), splits.to(self.device)
         history = sub.fit(
             density,
             splits.train,
@@ -159,7 +161,8 @@ class Uci(Staged):
             known = (GAUSSIAN, GMM, *FLOWS)
             raise ValueError(f"competitors are {', '.join(known)}, got {model!r}.")
         schedule = Schedule(self.flow_epochs, self.flow_rate, self.flow_batch)
-        return fit_flow(model, splits, schedule, hidden=self.flow_hidden, seed=seed)
+        there = splits.to(self.device)
+        return fit_flow(model, there, schedule, hidden=self.flow_hidden, seed=seed)
 
 
 FULL = Uci()

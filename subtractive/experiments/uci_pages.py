@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from subtractive.experiments.base import Record
-from subtractive.experiments.judging import mean_and_deviation
+from subtractive.experiments.judging import mean_and_deviation, score
 from subtractive.experiments.outputs import Outputs
 from subtractive.experiments.planes import NPC2
 from subtractive.experiments.uci_paper import BEST, OTHERS, REPEATED, Number
@@ -149,7 +149,7 @@ def _repeated_rows(records: Sequence[Record], first: Sequence[Record]) -> list[l
     rows: list[list[Any]] = []
     for best in best_records(first, ("set", "model", "tree")):
         same = [record for record in records if _same_but_seed(record, best)]
-        mean, deviation = mean_and_deviation([record.result["test"] for record in same])
+        mean, deviation = mean_and_deviation([score(record) for record in same])
         paper = REPEATED.get((best.run["model"], best.run["tree"]), {}).get(best.run["set"])
         rows.append([best.run["set"], _words(best), mean, deviation, *_number(paper)])
     return sorted(rows, key=lambda row: (row[0], row[1]))

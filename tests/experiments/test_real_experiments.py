@@ -2,6 +2,7 @@
 
 import csv
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import subtractive as sub
 from subtractive.cli import main
 from subtractive.data.splits import Splits
 from subtractive.experiments import competitors, real_data
+from subtractive.experiments.base import Record
 from subtractive.experiments.debd import Debd
 from subtractive.experiments.forests import (
     BINARY,
@@ -23,6 +25,7 @@ from subtractive.experiments.forests import (
     correlated_groups,
     spline_families,
 )
+from subtractive.experiments.judging import mean_and_deviation, score
 from subtractive.experiments.planes import MPC, MPC2, NPC2
 from subtractive.experiments.real_data import RECIPES, RealData, Recipe
 from subtractive.experiments.registry import full, quick
@@ -156,6 +159,14 @@ def test_flows_learn_and_keep_the_units_of_the_data(splits, kind, epochs):
     wide = splits._replace(train=8 * splits.train, valid=8 * splits.valid, test=8 * splits.test)
     moved = competitors.fit_flow(kind, wide, schedule, hidden=(16,), seed=0)
     np.testing.assert_allclose(moved["test"], found["test"] - 3 * np.log(8), rtol=1e-3, atol=1e-3)
+
+
+def test_a_model_that_failed_scores_minus_infinity():
+    def record(value):
+        return Record({}, {"test": value}, 0.0, Path)
+
+    assert [score(record(value)) for value in (1.5, 2, None)] == [1.5, 2.0, -np.inf]
+    assert mean_and_deviation([1.0, -np.inf]) == (-np.inf, None)
 
 
 def test_unknown_flows_are_refused(splits):
