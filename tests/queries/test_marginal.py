@@ -228,11 +228,11 @@ def test_rows_grouped_by_pattern_are_climbed_once_per_pattern(monkeypatch):
     x = points("gaussian", 90, 4)
     x[:30, 0] = x[60:, 2:] = torch.nan
     climbs = []
-    root = sub.Circuit.log_root
+    log_root = sub.Circuit.log_root
 
-    def counted(self, route, leaves, *, squares):
+    def counted(self, route, leaves, **settings):
         climbs.append(sorted(map(str, {e.label for e in route.entries})))
-        return root(self, route, leaves, squares=squares)
+        return log_root(self, route, leaves, **settings)
 
     monkeypatch.setattr(sub.Circuit, "log_root", counted)
     log_square_integral(p.circuit, make_evidence(x, None, p.families, p.device))
