@@ -5,6 +5,7 @@ at a time, in plain Python numbers, numpy floats or mpmath numbers of 50 digits.
 """
 
 import itertools
+import math
 
 import mpmath
 import numpy as np
@@ -157,6 +158,11 @@ def mp_log_square(circuit, row):
 
 def mp_log_partition(circuit):
     """log Z of a Gaussian circuit of Hadamard layers to 50 digits: Algorithm 1 by hand."""
+    return mp_log_square_integral(circuit, [math.nan] * circuit.num_variables)
+
+
+def mp_log_square_integral(circuit, row):
+    """log Σ_s ∫|c_s|² over the variables that are NaN in a row, to 50 digits."""
     with mpmath.workdps(50):
         inputs, layers = input_of_region(circuit), layer_of_region(circuit)
         grams = {}
@@ -164,7 +170,8 @@ def mp_log_partition(circuit):
             if node.partitions:
                 children = [grams[child] for child in node.partitions[0].children]
             else:
-                children = [_mp_gaussian_gram(inputs[region][1])]
+                (variable,) = node.scope
+                children = [_mp_gaussian_gram(inputs[region], row[variable])]
                 if region not in layers:
                     grams[region] = children[0]
                     continue
@@ -174,7 +181,11 @@ def mp_log_partition(circuit):
         return float(mpmath.log(sum(root[s][s] for s in range(len(root))).real))
 
 
-def _mp_gaussian_gram(p):
+def _mp_gaussian_gram(functions, x):
+    family, p, _ = functions
+    if not math.isnan(x):
+        values = mp_gaussian(family, p, [x])
+        return [[one * other for other in values] for one in values]
     means = [mpmath.mpf(float(m)) for m in p["mean"]]
     variances = [mpmath.exp(2 * mpmath.mpf(float(s))) for s in p["log_scale"]]
     units = range(len(means))

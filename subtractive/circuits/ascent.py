@@ -43,13 +43,19 @@ def ascend(
     ``weights`` (f, o, i) are those of each step; they and the leaves are real. ``careful`` makes
     the same of leaves and weights by operations that autograd records.
     """
-    is_recorded = torch.is_grad_enabled() and any(t.requires_grad for t in (*leaves, *weights))
+    keeps = is_recorded(leaves, weights)
     with torch.no_grad():
-        climb = Climb(plan, leaves, weights, keeps=is_recorded)
+        climb = Climb(plan, leaves, weights, keeps=keeps)
+        climb.read_root()
         lost = climb.lost_rows()
-    if lost is not None or not is_recorded:
+    if lost is not None or not keeps:
         return Ascent(climb.log_total, lost)
     return Ascent(_Ascent.apply(climb, careful, *leaves, *weights), None)  # type: ignore[no-untyped-call]
+
+
+def is_recorded(leaves: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
+    """Whether slopes may be asked for."""
+    return torch.is_grad_enabled() and any(t.requires_grad for t in (*leaves, *weights))
 
 
 class _Ascent(Function):
@@ -98,6 +104,7 @@ class Climb:
         self.leaf_peaks: dict[int, Tensor] = {}
         self._logs: list[Tensor] = []  # what exponents were reduced by
         self._scales: list[Tensor] = []  # what sums and leaves were divided by
+        self.log_total = torch.zeros(1, dtype=torch.float64)  # until the root is read
         for number in plan.settled:
             self._settle(number)
         for step, weight in zip(plan.steps, weights, strict=True):
@@ -105,7 +112,6 @@ class Climb:
             self._sum(step, product, weight, keeps=keeps)
             for tensor in () if keeps else step.ends:
                 self.messages[tensor] = _NOTHING
-        self.log_total = self._read_root()
 
     def _settle(self, number: int) -> None:
         leaf = self.messages[number]
@@ -155,8 +161,8 @@ class Climb:
         self.peaks.append(peak)
         self.messages.append(mixed)
 
-    def _read_root(self) -> Tensor:
-        """The logarithm of what is at the root; of vectors that are squared, twice the scales."""
+    def read_root(self) -> None:
+        """Take the logarithm of what is at the root."""
         root = self.messages[-1][0]
         self.least.append(root.abs().flatten(1).amin(1)[None])
         if root.dim() == 3:
@@ -164,7 +170,11 @@ class Climb:
         else:
             wide = root.double()
             self.total = (wide.square() if self.plan.squares else wide).sum(-1)
-        log_total = self.total.log()
+        self.log_total = self.total.log() + self.log_scale()
+
+    def log_scale(self) -> Tensor:
+        """What all messages were divided by, (n,) or (1,); of vectors that are squared, twice."""
+        log_scale = torch.zeros(1, dtype=torch.float64, device=self.leaves[0].device)
         for numbers, function in ((self._scales, torch.log_), (self._logs, None)):
             vectors = [number.squeeze(2) for number in numbers if number.dim() == 3]
             grams = [number.squeeze((2, 3)) for number in numbers if number.dim() == 4]
@@ -172,12 +182,12 @@ class Climb:
                 if some:
                     added = _below_each_other(some)
                     log = (function(added) if function else added).sum(0)
-                    log_total = log_total.add(log, alpha=times)
-        return log_total
+                    log_scale = log_scale.add(log, alpha=times)
+        return log_scale
 
     def lost_rows(self) -> Tensor | None:
         """Where digits may have been lost, (n,), or ``None`` if nowhere."""
-        floors = self._floors()
+        floors = self._floors()[: len(self.least)]
         least = torch.stack([sums.amin() for sums in self.least]).tolist()
         is_safe = all(number >= floor for number, floor in zip(least, floors, strict=True))
         if is_safe and math.isfinite(self.log_total.sum().item()):

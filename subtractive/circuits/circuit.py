@@ -21,6 +21,7 @@ from subtractive.circuits.initialisers import Initialiser, uniform
 from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer, summed_product
 from subtractive.circuits.planning import NARROW_FROM, Kind, Plan, kinds_of, make_plan
 from subtractive.circuits.route import Map, Route, Visit
+from subtractive.circuits.trunk import meet_in_trunk
 from subtractive.circuits.weights import WeightKind, Weights, real_weights
 from subtractive.inputs.base import InputFamily
 from subtractive.inputs.layer import InputLayer
@@ -335,7 +336,9 @@ class Circuit(nn.Module):
             root = self.climb(route, again, lambda _, some: summed_product(some, next(queue)))
             return (log_magnitude if squares else log_sum)(root)
 
-        return ascend(plan, [leaf.some for leaf in leaves], weights, careful)
+        tensors = [leaf.some for leaf in leaves]
+        met = meet_in_trunk(plan, tensors, weights) if squares else None
+        return ascend(plan, tensors, weights, careful) if met is None else met
 
     def _plan(self, route: Route, leaves: Sequence[Unscaled], *, squares: bool) -> Plan | None:
         """The plan of a route, remembered for the straight one, which training takes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import torch
@@ -60,6 +60,29 @@ class Plan(NamedTuple):
     settled: tuple[int, ...]  # leaves that are not only added up
     squares: bool  # whether a root of vectors is squared
     is_narrow: bool  # whether slopes of grams are in single precision, as those of vectors
+
+    def part(self, numbers: Sequence[int], read: Collection[int]) -> Plan:
+        """Only some steps, numbered anew, which do not need the others.
+
+        Tensors that are ``read`` afterwards are scaled and kept.
+        """
+        count = len(self.is_exponent)
+        place = {count + old: count + new for new, old in enumerate(numbers)}
+        steps = []
+        for number in numbers:
+            step = self.steps[number]
+            children = (c._replace(tensor=place.get(c.tensor, c.tensor)) for c in step.children)
+            steps.append(
+                step._replace(
+                    children=tuple(children),
+                    is_scaled=step.is_scaled or count + number in read,
+                    ends=tuple(place.get(end, end) for end in step.ends if end not in read),
+                )
+            )
+        inner = {c.tensor for step in steps if not step.adds for c in step.children}
+        is_gram = (*self.is_gram[:count], *(self.is_gram[count + number] for number in numbers))
+        settled = tuple(number for number in self.settled if number in inner)
+        return Plan(tuple(steps), self.is_exponent, is_gram, settled, self.squares)
 
     def floors(self, units: Sequence[float], weights: Sequence[Tensor]) -> list[float]:
         """What sums must exceed for underflow to have taken no digit, of scaled steps and root.
