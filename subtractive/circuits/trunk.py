@@ -94,7 +94,7 @@ class _Trunk:
         """One node for each region of a step."""
         tree, step, count = self.tree, self.plan.steps[number], len(self.leaves)
         self.places[count + number] = len(tree.forms)
-        for place, weight in enumerate(self.weights[number].double()):
+        for place, weight in enumerate(self._weights(number)):
             forms, children = [], []
             for child in step.children:
                 at = child.first + place
@@ -105,15 +105,16 @@ class _Trunk:
                     forms.append(self._form(child.tensor, at))
             tree.forms.append(forms)
             tree.children.append(children)
-            tree.weights.append(self._weight(weight))
+            tree.weights.append(weight)
             tree.parents.append(-1)
 
-    def _weight(self, weight: Tensor) -> Tensor:
-        """Weights (o, i) of which neither rows nor columns add up to more than one."""
-        size = weight.abs()
-        total = torch.maximum(size.sum(0).amax(), size.sum(1).amax())
-        self.log_scales.append(2 * total.log()[None])
-        return weight / total
+    def _weights(self, number: int) -> Tensor:
+        """Weights (f, o, i) of which neither rows nor columns add up to more than one."""
+        weights = self.weights[number].double()
+        size = weights.abs()
+        total = torch.maximum(size.sum(1).amax(1), size.sum(2).amax(1))
+        self.log_scales.append(2 * total.log().sum(0, keepdim=True))
+        return weights / total[:, None, None]
 
     def _form(self, tensor: int, place: int) -> Form:
         """The message of a region below the trunk."""

@@ -128,7 +128,9 @@ def blocks(
     for rows in _same_pattern(circuit, evidence, leaf):
         route = circuit.route(labels(circuit, _block(evidence, rows)))
         per_row = _numbers_per_row(circuit, route, evidence) + more_per_row
-        for piece in rows.split(max(1, _BLOCK // max(1, per_row))):
+        # Where nothing is differentiated, most messages are gone before the last is there.
+        numbers = _BLOCK if torch.is_grad_enabled() else 2 * _BLOCK
+        for piece in rows.split(max(1, numbers // max(1, per_row))):
             yield piece, route
 
 
