@@ -26,6 +26,7 @@ _NOTHING = torch.empty(0)
 _MODERATE = 1e3
 
 Careful = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
+Disturb = Callable[[Tensor], Tensor]
 
 
 class Ascent(NamedTuple):
@@ -56,6 +57,16 @@ def ascend(
 def is_recorded(leaves: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
     """Whether slopes may be asked for."""
     return torch.is_grad_enabled() and any(t.requires_grad for t in (*leaves, *weights))
+
+
+@torch.no_grad()
+def ascend_disturbed(
+    plan: Plan, leaves: Sequence[Tensor], weights: Sequence[Tensor], disturb: Disturb
+) -> Ascent:
+    """The same if every sum is disturbed, and for no slopes."""
+    climb = Climb(plan, leaves, weights, keeps=False, disturb=disturb)
+    climb.read_root()
+    return Ascent(climb.log_total, climb.lost_rows())
 
 
 class _Ascent(Function):
@@ -92,8 +103,15 @@ class Climb:
     """All messages from the leaves to the root, and what their slopes need if it ``keeps`` it."""
 
     def __init__(
-        self, plan: Plan, leaves: Sequence[Tensor], weights: Sequence[Tensor], *, keeps: bool
+        self,
+        plan: Plan,
+        leaves: Sequence[Tensor],
+        weights: Sequence[Tensor],
+        *,
+        keeps: bool,
+        disturb: Disturb | None = None,
     ) -> None:
+        self.disturb = disturb
         self.plan, self.num_leaves, self.leaves = plan, len(leaves), leaves
         self.messages = list(leaves)
         self.weights: list[Tensor] = []  # of each step, in the dtype of its message
@@ -150,6 +168,8 @@ class Climb:
                 self.halves[len(self.peaks)] = half
         else:
             mixed = torch.bmm(product, weight.mT)
+        if self.disturb is not None:
+            mixed = self.disturb(mixed)
         peak = None
         if step.is_scaled:
             size = mixed.abs()

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, final
 import torch
 from torch import Tensor, nn
 
-from subtractive.circuits.ascent import Ascent, ascend
+from subtractive.circuits.ascent import Ascent, Disturb, ascend, ascend_disturbed
 from subtractive.circuits.building import (
     as_generator,
     build_inputs,
@@ -320,11 +320,8 @@ class Circuit(nn.Module):
     ) -> Ascent | None:
         """The same by :mod:`subtractive.circuits.ascent` alone, if this circuit allows it."""
         plan = self._plan(route, leaves, squares=squares)
-        if plan is None:
-            return None
-        layers = self.all_layers()
-        weights = [layers[visit.layer].weight(visit.folds) for visit in route.visits]
-        if any(weight.is_complex() for weight in weights):
+        weights = self._real_weights(route)
+        if plan is None or weights is None:
             return None
 
         def careful(tensors: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
@@ -339,6 +336,20 @@ class Circuit(nn.Module):
         tensors = [leaf.some for leaf in leaves]
         met = meet_in_trunk(plan, tensors, weights) if squares else None
         return ascend(plan, tensors, weights, careful) if met is None else met
+
+    def disturbed_log_root(self, leaves: Sequence[Unscaled], disturb: Disturb) -> Ascent | None:
+        """The same for |c|² if every sum is disturbed, and for no slopes."""
+        plan = self._plan(self.straight, leaves, squares=True)
+        weights = self._real_weights(self.straight)
+        if plan is None or weights is None:
+            return None
+        return ascend_disturbed(plan, [leaf.some for leaf in leaves], weights, disturb)
+
+    def _real_weights(self, route: Route) -> list[Tensor] | None:
+        """The weights (f, o, i) of each visit, if they are real."""
+        layers = self.all_layers()
+        weights = [layers[visit.layer].weight(visit.folds) for visit in route.visits]
+        return None if any(weight.is_complex() for weight in weights) else weights
 
     def _plan(self, route: Route, leaves: Sequence[Unscaled], *, squares: bool) -> Plan | None:
         """The plan of a route, remembered for the straight one, which training takes."""

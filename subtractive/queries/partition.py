@@ -64,6 +64,27 @@ def check_cancellation(circuit: Circuit, log_partition: Tensor) -> None:
     where that is as large as Z itself, float64 has lost all but seven digits.
     """
     noise = torch.Generator(device=circuit.device).manual_seed(0)
+    leaves = [_noisy_leaf(leaf, noise) for leaf in square_integrals(circuit)]
+    quick = circuit.disturbed_log_root(leaves, lambda gram: gram * _noisy(gram, noise))
+    if quick is not None and quick.lost is None:
+        is_left = bool((quick.log_total[0] - log_partition).abs() <= 1)
+    else:
+        root = _noisy_root(circuit, leaves, noise)
+        is_left = bool(_trace(root) > 0)
+        is_left = is_left and bool((log_magnitude(root)[0] - log_partition).abs() <= 1)
+    if not is_left:
+        warnings.warn(
+            "positive and negative components cancel almost exactly: fewer than seven digits of "
+            "the partition function are left, and all log-densities carry that error. Components "
+            "of opposite weight have become nearly equal; fewer units, or a smaller learning "
+            "rate, avoid that.",
+            CancellationWarning,
+            stacklevel=4,
+        )
+
+
+def _noisy_root(circuit: Circuit, leaves: Sequence[Unscaled], noise: torch.Generator) -> Scaled:
+    """The root's message by the careful way."""
 
     def scaled(visit: Visit, children: Sequence[Unscaled | Scaled]) -> Scaled:
         message = circuit.scaled(visit, children)
@@ -73,24 +94,18 @@ def check_cancellation(circuit: Circuit, log_partition: Tensor) -> None:
         sign, log_abs = circuit.signed_log(visit, children)
         return SignedLog(sign * _noisy(sign, noise), log_abs)
 
-    leaves = []
-    for leaf in square_integrals(circuit):
-        factor = _noisy(leaf.some, noise)
-        mantissa = factor if leaf.mantissa is None else leaf.mantissa * factor
-        leaves.append(Unscaled(mantissa, leaf.exponent))
     root = circuit.climb(circuit.straight, leaves, scaled)
     if root.log_scale.isnan().any():  # underflow, which is another matter than cancellation
         root = settle(Unscaled(*circuit.climb(circuit.straight, leaves, signed)))
-    change = (log_magnitude(root)[0] - log_partition).abs()
-    if not (_trace(root) > 0 and change <= 1):
-        warnings.warn(
-            "positive and negative components cancel almost exactly: fewer than seven digits of "
-            "the partition function are left, and all log-densities carry that error. Components "
-            "of opposite weight have become nearly equal; fewer units, or a smaller learning "
-            "rate, avoid that.",
-            CancellationWarning,
-            stacklevel=4,
-        )
+    return root
+
+
+def _noisy_leaf(leaf: Unscaled, noise: torch.Generator) -> Unscaled:
+    factor = _noisy(leaf.some, noise)
+    if leaf.mantissa is not None:
+        return leaf._replace(mantissa=leaf.mantissa * factor)
+    assert leaf.exponent is not None
+    return leaf._replace(exponent=leaf.exponent + factor.log())
 
 
 def _trace(root: Scaled) -> Tensor:
