@@ -8,7 +8,7 @@ from typing import Any, TypeVar, final
 import torch
 from torch import Tensor, nn
 
-from subtractive.circuits.ascent import Ascent, Disturb, ascend, ascend_disturbed
+from subtractive.circuits.ascent import Ascent, ascend, ascend_disturbed
 from subtractive.circuits.building import (
     as_generator,
     build_inputs,
@@ -17,6 +17,7 @@ from subtractive.circuits.building import (
     family_of_region,
     fold_labels,
 )
+from subtractive.circuits.climb import Disturb
 from subtractive.circuits.initialisers import Initialiser, uniform
 from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer, summed_product
 from subtractive.circuits.planning import NARROW_FROM, Kind, Plan, kinds_of, make_plan

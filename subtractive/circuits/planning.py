@@ -82,7 +82,7 @@ class Plan(NamedTuple):
         inner = {c.tensor for step in steps if not step.adds for c in step.children}
         is_gram = (*self.is_gram[:count], *(self.is_gram[count + number] for number in numbers))
         settled = tuple(number for number in self.settled if number in inner)
-        return Plan(tuple(steps), self.is_exponent, is_gram, settled, self.squares)
+        return self._replace(steps=tuple(steps), is_gram=is_gram, settled=settled)
 
     def floors(self, units: Sequence[float], weights: Sequence[Tensor]) -> list[float]:
         """What sums must exceed for underflow to have taken no digit, of scaled steps and root.

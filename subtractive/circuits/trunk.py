@@ -12,7 +12,8 @@ from enum import Enum
 import torch
 from torch import Tensor
 
-from subtractive.circuits.ascent import Ascent, Climb, is_recorded
+from subtractive.circuits.ascent import Ascent, is_recorded
+from subtractive.circuits.climb import Climb
 from subtractive.circuits.forms import Form, shared_form
 from subtractive.circuits.meeting import meet
 from subtractive.circuits.planning import Plan
