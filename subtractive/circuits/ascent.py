@@ -38,13 +38,20 @@ def ascend(
     the same of leaves and weights by operations that autograd records.
     """
     keeps = is_recorded(leaves, weights)
-    with torch.no_grad():
-        climb = Climb(plan, leaves, weights, keeps=keeps)
-        climb.read_root()
-        lost = climb.lost_rows()
+    climb, lost = _climb(plan, leaves, weights, keeps=keeps)
     if lost is not None or not keeps:
         return Ascent(climb.log_total, lost)
     return Ascent(_Ascent.apply(climb, careful, *leaves, *weights), None)  # type: ignore[no-untyped-call]
+
+
+@torch.no_grad()
+def _climb(
+    plan: Plan, leaves: Sequence[Tensor], weights: Sequence[Tensor], *, keeps: bool
+) -> tuple[Climb, Tensor | None]:
+    """All messages up to the root, and the rows where they may have lost digits."""
+    climb = Climb(plan, leaves, weights, keeps=keeps)
+    climb.read_root()
+    return climb, climb.lost_rows()
 
 
 def is_recorded(leaves: Sequence[Tensor], weights: Sequence[Tensor]) -> bool:
@@ -65,20 +72,22 @@ def ascend_disturbed(
 class _Ascent(Function):
     @staticmethod
     def forward(ctx: Any, climb: Climb, careful: Careful, *tensors: Tensor) -> Tensor:  # noqa: ANN401
-        ctx.climb, ctx.careful, ctx.count = climb, careful, climb.num_leaves
+        ctx.climb, ctx.careful = climb, careful
+        ctx.plan, ctx.count = climb.plan, climb.num_leaves
         ctx.save_for_backward(*tensors)
         return climb.log_total
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         needed = ctx.needs_input_grad[2:]
-        if ctx.climb is not None and not torch.is_grad_enabled() and not _is_batched(slope):
-            # The way down uses the messages up: whoever comes again takes the careful way.
-            climb, ctx.climb = ctx.climb, None
-            return None, None, *_Descent(climb, needed).slopes(slope)
         tensors = ctx.saved_tensors
+        leaves, weights = tensors[: ctx.count], tensors[ctx.count :]
+        if not torch.is_grad_enabled() and not _is_batched(slope):
+            # The way down uses the messages up: whoever comes again must climb again.
+            climb, ctx.climb = ctx.climb or _climb(ctx.plan, leaves, weights, keeps=True)[0], None
+            return None, None, *_Descent(climb, needed).slopes(slope)
         with torch.enable_grad():
-            root = ctx.careful(tensors[: ctx.count], tensors[ctx.count :])
+            root = ctx.careful(leaves, weights)
         inputs = [tensor for tensor, is_needed in zip(tensors, needed, strict=True) if is_needed]
         found = iter(
             torch.autograd.grad(root, inputs, slope, create_graph=torch.is_grad_enabled())
