@@ -101,22 +101,22 @@ def work(
     *,
     do: Perform,
     fail: Fail,
-    watch: Watch | None = None,
+    watch: Watch = lambda *_: None,
 ) -> None:
     """Do runs that nobody has done or is doing, until all of them are done or have failed."""
     store.folder.mkdir(parents=True, exist_ok=True)
     claims = Claims(store.folder)
     while True:
         runs = [run for run in store.missing(store.known(experiment)) if not store.failure(run)]
-        if watch is not None:
-            watch(experiment, store)
         if not runs:
+            watch(experiment, store)
             return
         for run in runs:
             with claims.hold(identify(run)) as is_mine:
                 # Somebody may have done it between the look and the claim.
                 if not is_mine or store.has(run) or store.failure(run):
                     continue
+                watch(experiment, store)
                 try:
                     do(experiment, run, store)
                 except Exception as error:

@@ -231,3 +231,19 @@ def test_one_run_can_be_done_by_name_and_only_the_first_process_keeps_its_record
     monkeypatch.setenv("RANK", "0")
     assert worker([str(tmp_path), "--only", identify(second)]) == 0
     assert [store.has(first), store.has(second)] == [False, True]
+
+
+def test_a_run_that_is_being_done_is_seen(tmp_path):
+    seen = []
+
+    @dataclass(frozen=True)
+    class Watched(Contest):
+        def perform(self, run, place):
+            rows = list(csv.DictReader((tmp_path / "progress.csv").read_text().splitlines()))
+            seen.append([row["state"] for row in rows])
+            return {"score": run["number"]}
+
+    execute(Watched(), tmp_path, progress=False)
+    assert seen[:2] == [["running", "waiting", "waiting"], ["done", "running", "waiting"]]
+    rows = list(csv.DictReader((tmp_path / "progress.csv").read_text().splitlines()))
+    assert [row["state"] for row in rows] == ["done"] * 5
