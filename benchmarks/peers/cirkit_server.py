@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import cirkit.symbolic.functional as operators
@@ -59,9 +59,8 @@ class Peer:
         self.optimiser.step()
 
     @torch.no_grad()
-    def marginal(self) -> Tensor:
-        half = Scope(range(self.x.shape[1] // 2))
-        return IntegrateQuery(self.square)(self.x, integrate_vars=half).real
+    def marginal(self, missing: Sequence[int]) -> Tensor:
+        return IntegrateQuery(self.square)(self.x, integrate_vars=Scope(missing)).real
 
 
 def region_graph(nested: object) -> RegionGraph:
@@ -155,16 +154,19 @@ def measure_memory(nested: object, num_units: int, num_rows: int) -> dict[str, f
     return {"megabytes": peak_megabytes(peer.step)}
 
 
-def measure_marginal(nested: object, num_units: int, num_rows: int) -> dict[str, float]:
-    peer = Peer(symbolic_circuit(nested, num_units), num_rows)
-    return cpu_seconds({"marginal": peer.marginal}, budget=0.0)
+def measure_marginals(
+    nested: object, num_units: int, num_rows: int, missing: Mapping[str, list[int]], budget: float
+) -> dict[str, float]:
+    peer = remembered(json.dumps(nested), num_units, num_rows)
+    ways = {name: partial(peer.marginal, variables) for name, variables in missing.items()}
+    return cpu_seconds(ways, budget)
 
 
 ANSWERS = {
     "compare": compare,
     "measure": measure,
     "memory": measure_memory,
-    "marginal": measure_marginal,
+    "marginals": measure_marginals,
 }
 
 
