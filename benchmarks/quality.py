@@ -16,6 +16,7 @@ circuits those of one seed, for GMMs those of all three sizes.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -152,6 +153,12 @@ def standardised(*parts: NDArray[np.floating]) -> Rows:
     return Rows(*(torch.from_numpy((part - mean) / scale).float() for part in parts))
 
 
+def tell(what: str, seed: int, result: Result) -> None:
+    """Say on stderr how a long run goes."""
+    said = f"{result.test:.3f} on test, {result.seconds:.0f} s, {result.note}"
+    print(f"{what}, seed {seed}: {said}", file=sys.stderr, flush=True)
+
+
 def score(density: sub.Density, rows: Tensor) -> float:
     with torch.no_grad():
         return float(density.log_prob(rows).mean())
@@ -199,6 +206,7 @@ def gmm(rows: Rows, covariance: str, num_seeds: int) -> list[Result]:
         seconds = time.process_time() - begin
         scores = [best.score(part) for part in parts[1:]]
         results.append(Result(*scores, seconds, f"{best.n_components} comp."))
+        tell(f"{covariance} mixture", seed, results[-1])
     return results
 
 
@@ -214,6 +222,7 @@ def estimator(rows: Rows, num_seeds: int) -> list[Result]:
         score = model.score(rows.test.double().numpy())
         note = "flat" if is_flat else "tree"
         results.append(Result(model.history_.best_score, score, seconds, note))
+        tell("estimator", seed, results[-1])
     return results
 
 
