@@ -57,11 +57,15 @@ def distill(options: argparse.Namespace) -> Answer:
 
 def make_sweep(options: argparse.Namespace) -> Sweep:
     """All runs that the options ask for."""
-    additive, squared = [("dirichlet", options.rate)], [("root", options.squared_rate)]
     if options.starts == "paper":
         additive = [(start, rate) for start in MONOTONIC_STARTS for rate in PAPER_RATES]
         squared = [(start, rate) for start in SQUARED_STARTS for rate in PAPER_RATES]
-    variants = [Variant("monotonic", tuple(additive))]
+        variants = [Variant("monotonic", tuple(additive))]
+    else:
+        squared = [("root", options.squared_rate)]
+        variants = [
+            Variant("monotonic", ((start, options.rate),)) for start in ("dirichlet", "again")
+        ]
     variants += [Variant("squared", tuple(squared), count) for count in options.squares]
     common = Plan(
         "squared",

@@ -27,11 +27,13 @@ from subtractive.learning.loop import fit
 from subtractive.storage import read_density
 
 KINDS = ("monotonic", "squared")
+# Starts from what an additive run has learned: from its square root, or trained on as it is.
+CONTINUED = ("root", "again")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run does. ``start`` names an initialiser, or "root": of the additive run's result."""
+    """What a run does. ``start`` names an initialiser, or one of ``CONTINUED``."""
 
     kind: str
     num_units: int
@@ -72,19 +74,19 @@ def run(
     data: Data,
     folder: str | os.PathLike[str],
     *,
-    root: Plan | None = None,
+    first: Plan | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
     """Train and score one model, or read what an earlier run has written; the record.
 
-    An interrupted training goes on from its checkpoint. ``root`` is the additive run that a run
-    with the start "root" begins from; it is done first, if it was not yet.
+    An interrupted training goes on from its checkpoint. ``first`` is the additive run that a
+    continued start begins from; it is done, if it was not yet.
     """
     place = Path(folder)
     file = place / f"{plan.name}.json"
     if file.exists():
         return read_record(file, plan)
-    model = start_model(plan, data, place, root=root, progress=progress)
+    model = start_model(plan, data, place, first=first, progress=progress)
     checkpoint = place / f".{plan.name}.checkpoint"
     history = fit(
         model,
@@ -119,34 +121,26 @@ def run(
 
 
 def start_model(
-    plan: Plan, data: Data, folder: Path, *, root: Plan | None, progress: bool
+    plan: Plan, data: Data, folder: Path, *, first: Plan | None, progress: bool
 ) -> Chained:
     """The model of a plan before its training."""
-    length, states = data.states["train"].shape[1], data.vocabulary.num_states
     if plan.kind not in KINDS:
         raise ValueError(f"unknown kind of model {plan.kind!r}: expected one of {KINDS}.")
+    if plan.start in CONTINUED:
+        if first is None:
+            raise ValueError(f"the start {plan.start!r} needs the plan of an additive run.")
+        run(first, data, folder, progress=progress)
+        additive = _additive(folder, first)
+        if plan.kind == "monotonic":
+            return additive
+        return square_root_chain(additive, num_squares=plan.num_squares)
+    shape = data.states["train"].shape[1], data.vocabulary.num_states, plan.num_units
+    shared, seed = plan.is_shared, plan.seed
     if plan.kind == "monotonic":
-        return monotonic_chain(
-            length,
-            states,
-            plan.num_units,
-            start=plan.start,
-            is_shared=plan.is_shared,
-            seed=plan.seed,
-        )
-    if plan.start == "root":
-        if root is None:
-            raise ValueError("a start from the square root needs the plan of an additive run.")
-        run(root, data, folder, progress=progress)
-        return square_root_chain(_additive(folder, root), num_squares=plan.num_squares)
+        return monotonic_chain(*shape, start=plan.start, is_shared=shared, seed=seed)
+    squares = plan.num_squares
     return squared_chain(
-        length,
-        states,
-        plan.num_units,
-        num_squares=plan.num_squares,
-        start=plan.start,
-        is_shared=plan.is_shared,
-        seed=plan.seed,
+        *shape, num_squares=squares, start=plan.start, is_shared=shared, seed=seed
     )
 
 
@@ -181,7 +175,7 @@ def read_record(file: Path, plan: Plan) -> dict[str, Any]:
     return record
 
 
-def _additive(folder: Path, root: Plan) -> MonotonicCircuit:
-    model = load_model(folder, root)
+def _additive(folder: Path, plan: Plan) -> MonotonicCircuit:
+    model = load_model(folder, plan)
     assert isinstance(model, MonotonicCircuit)
     return model

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from subtractive.distillation.corpus import PARTS
-from subtractive.distillation.runs import Data, Plan, run
+from subtractive.distillation.runs import CONTINUED, Data, Plan, run
 from subtractive.files import write_text
 
 Record = dict[str, Any]
@@ -30,10 +30,15 @@ class Variant:
     num_squares: int = 1
 
     @property
+    def is_continued(self) -> bool:
+        """Whether runs begin where an additive one has ended."""
+        return self.recipes[0][0] in CONTINUED
+
+    @property
     def label(self) -> str:
-        """The name in tables: MPC, NPC², or the number of squares."""
+        """The name in tables: MPC, MPC longer, NPC², or the number of squares."""
         if self.kind == "monotonic":
-            return "MPC"
+            return "MPC longer" if self.is_continued else "MPC"
         return "NPC²" if self.num_squares == 1 else f"{self.num_squares} squares"
 
 
@@ -47,12 +52,12 @@ class Sweep:
     common: Plan  # batch size, epochs and patience of every run
 
     def plans(self) -> Iterator[tuple[Variant, Plan, Plan | None]]:
-        """Variant, plan, and the additive plan that a start from the square root needs."""
+        """Variant, plan, and the additive plan that a continued start needs."""
         for seed in range(self.common.seed, self.common.seed + self.num_runs):
             for size in self.sizes:
                 for variant in self.variants:
                     plan = self._plan(variant, size, seed)
-                    yield variant, plan, self._root(size, seed) if plan.start == "root" else None
+                    yield variant, plan, self._first(size, seed) if variant.is_continued else None
 
     def _plan(self, variant: Variant, size: int, seed: int) -> Plan:
         start, rate = variant.recipes[(seed - self.common.seed) % len(variant.recipes)]
@@ -66,11 +71,11 @@ class Sweep:
             seed=seed,
         )
 
-    def _root(self, size: int, seed: int) -> Plan:
+    def _first(self, size: int, seed: int) -> Plan:
         for variant in self.variants:
-            if variant.kind == "monotonic":
+            if variant.kind == "monotonic" and not variant.is_continued:
                 return self._plan(variant, size, seed)
-        raise ValueError("a start from the square root needs the additive model in the sweep.")
+        raise ValueError("a start from an additive model needs that model in the sweep.")
 
 
 def run_sweep(
@@ -80,8 +85,8 @@ def run_sweep(
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     records = []
-    for variant, plan, root in sweep.plans():
-        records.append((variant, run(plan, data, place, root=root, progress=progress)))
+    for variant, plan, first in sweep.plans():
+        records.append((variant, run(plan, data, place, first=first, progress=progress)))
         write_tables(records, place)
     return records
 
@@ -102,11 +107,13 @@ def summarise(records: Sequence[tuple[Variant, Record]]) -> list[dict[str, Any]]
     """One row for each size and variant: medians, the central 90 %, the gap, and the p-value.
 
     The p-value is that of a one-sided Mann–Whitney U test: that the variant's test scores are
-    higher than those of the additive model of the same size.
+    higher than those of the additive model of the same size, the one trained longer if there is
+    one: a squared model that starts from an additive one has had its epochs, too.
     """
     rows = []
     for size in sorted({record["plan"]["num_units"] for _, record in records}):
-        additive = _scores(records, size, "MPC", "test")
+        longer = _scores(records, size, "MPC longer", "test")
+        additive = longer or _scores(records, size, "MPC", "test")
         for label in dict.fromkeys(variant.label for variant, _ in records):
             test = _scores(records, size, label, "test")
             if not test:
@@ -124,7 +131,7 @@ def summarise(records: Sequence[tuple[Variant, Record]]) -> list[dict[str, Any]]
                     "test 5 %": float(low),
                     "test 95 %": float(high),
                     "gap to teacher": None if teacher is None else teacher - median,
-                    "p-value": p_value(test, additive) if label != "MPC" else None,
+                    "p-value": None if "MPC" in label else p_value(test, additive),
                 }
             )
     return rows

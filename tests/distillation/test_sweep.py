@@ -29,6 +29,7 @@ from subtractive.distillation.vocabulary import make_vocabulary
 
 LENGTH, TOKENS = 5, 9
 ADDITIVE = Variant("monotonic", (("dirichlet", 0.1),))
+LONGER = Variant("monotonic", (("again", 0.1),))
 SQUARED = Variant("squared", (("root", 0.01),))
 COMMON = Plan("squared", 1, batch_size=64, max_epochs=2)
 
@@ -144,7 +145,7 @@ def test_runs_that_make_no_sense_are_refused(data, tmp_path):
         run(Plan("cubic", 3), data, tmp_path)
     with pytest.raises(ValueError, match=r"needs the plan of an additive run"):
         run(Plan("squared", 3, start="root"), data, tmp_path)
-    with pytest.raises(ValueError, match=r"needs the additive model in the sweep"):
+    with pytest.raises(ValueError, match=r"needs that model in the sweep"):
         run_sweep(Sweep((2,), (SQUARED,), 1, COMMON), data, tmp_path)
 
 
@@ -173,6 +174,37 @@ def test_a_sweep_tries_every_size_and_seed_and_sums_up(data, tmp_path):
     assert (tmp_path / "table.md").read_text().count("\n") == 6
 
 
+def test_the_control_goes_on_from_the_additive_run(data, tmp_path):
+    sweep = Sweep((3,), (ADDITIVE, LONGER, SQUARED), 1, COMMON)
+    plans = {variant.label: (plan, first) for variant, plan, first in sweep.plans()}
+    first = plans["MPC"][0]
+    assert {label: begun for label, (_, begun) in plans.items()} == {
+        "MPC": None,
+        "MPC longer": first,
+        "NPC²": first,
+    }
+    run(first, data, tmp_path, progress=False)
+    longer = runs.start_model(plans["MPC longer"][0], data, tmp_path, first=first, progress=False)
+    ended = load_model(tmp_path, first)
+    for ours, theirs in zip(longer.parameters(), ended.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_squares_are_compared_with_the_longer_training():
+    def record(score):
+        parts = dict.fromkeys(("train", "valid", "test"), score)
+        return {"plan": {"num_units": 2}, "log_likelihood": parts, "teacher": {}}
+
+    scores = {ADDITIVE: (-9.0, -8.0), LONGER: (-5.0, -3.0), SQUARED: (-6.0, -4.0)}
+    records = [(variant, record(s)) for variant, both in scores.items() for s in both]
+    p_values = {row["model"]: row["p-value"] for row in summarise(records)}
+    assert p_values["MPC"] is None
+    assert p_values["MPC longer"] is None
+    assert p_values["NPC²"] == pytest.approx(5 / 6, rel=1e-12, abs=0)  # 1 of 4 pairs is won
+    without = [pair for pair in records if pair[0] is not LONGER]
+    assert summarise(without)[1]["p-value"] == pytest.approx(1 / 6, rel=1e-12, abs=0)
+
+
 def test_p_values_are_one_sided():
     higher, lower = [3.0, 4.0, 5.0], [0.0, 1.0, 2.0]
     assert p_value(higher, lower) == pytest.approx(0.05, rel=1e-12, abs=0)
@@ -183,6 +215,7 @@ def test_p_values_are_one_sided():
 
 def test_labels_name_the_kind():
     assert ADDITIVE.label == "MPC"
+    assert LONGER.label == "MPC longer"
     assert SQUARED.label == "NPC²"
     assert Variant("squared", (("root", 0.1),), 4).label == "4 squares"
 
@@ -221,7 +254,8 @@ def test_the_commands_distil_and_generate(toy_files, capsys, monkeypatch):
     drawn = ["--teacher", teacher, "--samples", "300", "--length", "6"]
     assert main(["distill", *drawn, "-o", str(folder), *options]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert [row["model"] for row in answer["table"]] == 2 * ["MPC", "NPC²", "2 squares"]
+    models = ["MPC", "MPC longer", "NPC²", "2 squares"]
+    assert [row["model"] for row in answer["table"]] == 2 * models
     for name in ("likelihood.png", "likelihood.pdf", "weights.png", "weights.pdf", "table.csv"):
         assert (folder / name).stat().st_size > 100
     words = ["--must-contain", "ab", "--must-contain", "c"]
