@@ -17,7 +17,8 @@ from torch.autograd import Function
 
 from subtractive.circuits.climb import Climb, Disturb, outer
 from subtractive.circuits.congruence import from_left, from_right
-from subtractive.circuits.planning import Child, Plan, Step
+from subtractive.circuits.planning import Child, Parts, Plan, Step
+from subtractive.numerics.memory import keep_freed_memory
 
 Careful = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
 
@@ -49,6 +50,7 @@ def _climb(
     plan: Plan, leaves: Sequence[Tensor], weights: Sequence[Tensor], *, keeps: bool
 ) -> tuple[Climb, Tensor | None]:
     """All messages up to the root, and the rows where they may have lost digits."""
+    keep_freed_memory()
     climb = Climb(plan, leaves, weights, keeps=keeps)
     climb.read_root()
     return climb, climb.lost_rows()
@@ -107,6 +109,7 @@ class _Descent:
     def __init__(self, climb: Climb, needed: Sequence[bool]) -> None:
         self.climb, self.needed = climb, needed
         self.to_messages: list[Tensor | None] = [None] * len(climb.messages)
+        self.places = Parts(self.to_messages, climb.plan.sizes)
 
     def slopes(self, slope: Tensor) -> list[Tensor | None]:
         """The slopes of leaves and weights, in their order."""
@@ -117,6 +120,7 @@ class _Descent:
             above, peak = self.to_messages[count + number], climb.peaks[number]
             assert above is not None
             self.to_messages[count + number] = None
+            self.places.forget(count + number)
             if peak is not None:
                 above.div_(peak)
             weight, product = climb.weights[number], climb.products.pop()
@@ -161,7 +165,7 @@ class _Descent:
                 if self.needed[child.tensor]:
                     self._put(child, collected(slope, climb.leaves[child.tensor]))
             return
-        factors = [child.of(climb.messages) for child in step.children]
+        factors = [climb.parts[child] for child in step.children]
         for slot, child in enumerate(step.children):
             if child.tensor >= climb.num_leaves:
                 self._put_factor(child, slope, factors, slot)
@@ -170,7 +174,7 @@ class _Descent:
                 if climb.plan.is_exponent[child.tensor]:
                     part.mul_(factors[slot])
                 else:
-                    part.div_(climb.leaf_peaks[child.tensor].narrow(0, child.first, child.size))
+                    part.div_(climb.peak_parts[child])
 
     def _put_factor(
         self, child: Child, slope: Tensor, factors: Sequence[Tensor], slot: int
@@ -187,11 +191,9 @@ class _Descent:
 
     def _place(self, child: Child) -> Tensor:
         """Where the slope of a child goes that is a part of its tensor."""
-        whole = self.to_messages[child.tensor]
-        if whole is None:
-            whole = torch.empty_like(self.climb.messages[child.tensor])
-            self.to_messages[child.tensor] = whole
-        return whole.narrow(0, child.first, child.size)
+        if self.to_messages[child.tensor] is None:
+            self.to_messages[child.tensor] = torch.empty_like(self.climb.messages[child.tensor])
+        return self.places[child]
 
 
 def _to_factor(slope: Tensor, factors: Sequence[Tensor], slot: int) -> Tensor:

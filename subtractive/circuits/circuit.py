@@ -113,6 +113,8 @@ class Circuit(nn.Module):
         self._map = Map.of(graph, schedule)
         self.straight = self._map.route(dict.fromkeys(graph.input_regions))
         self._plans: dict[tuple[tuple[Kind, ...], bool, bool], Plan | None] = {}
+        self._has_plans = not any(isinstance(layer, KroneckerLayer) for layer in self.layers)
+        self._is_wide = max(layer.num_units for layer in self.input_layers()) >= NARROW_FROM
 
     @property
     def num_variables(self) -> int:
@@ -354,11 +356,10 @@ class Circuit(nn.Module):
 
     def _plan(self, route: Route, leaves: Sequence[Unscaled], *, squares: bool) -> Plan | None:
         """The plan of a route, remembered for the straight one, which training takes."""
-        kinds = kinds_of(leaves)
-        if kinds is None or any(isinstance(layer, KroneckerLayer) for layer in self.layers):
+        kinds = kinds_of(leaves) if self._has_plans else None
+        if kinds is None:
             return None
-        is_wide = max(layer.num_units for layer in self.input_layers()) >= NARROW_FROM
-        is_narrow = is_wide and self.dtype == torch.float32 and torch.is_grad_enabled()
+        is_narrow = self._is_wide and torch.is_grad_enabled() and self.dtype == torch.float32
         if route.visits is not self.straight.visits:
             return make_plan(route, kinds, squares=squares, is_narrow=is_narrow)
         key = kinds, squares, is_narrow

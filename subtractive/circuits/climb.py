@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from subtractive.circuits.congruence import from_left, from_right
-from subtractive.circuits.planning import Plan, Step
+from subtractive.circuits.planning import Parts, Plan, Step
 from subtractive.numerics.unscaled import double
 
 _NOTHING = torch.empty(0)
@@ -35,12 +35,15 @@ class Climb:
         self.disturb = disturb
         self.plan, self.num_leaves, self.leaves = plan, len(leaves), leaves
         self.messages = list(leaves)
+        self.parts = Parts(self.messages, plan.sizes)
+        self.leaf_parts = Parts(leaves, plan.sizes)  # before they are settled
         self.weights: list[Tensor] = []  # of each step, in the dtype of its message
         self.products: list[Tensor] = []  # of each step
         self.halves: dict[int, Tensor] = {}  # ``G Wᵀ`` of each step of grams
         self.peaks: list[Tensor | None] = []  # of each step, (f, n, 1) or (f, n, 1, 1)
         self.least: list[Tensor] = []  # of each scaled step and the root, their smallest sums
-        self.leaf_peaks: dict[int, Tensor] = {}
+        self.leaf_peaks = [_NOTHING] * self.num_leaves
+        self.peak_parts = Parts(self.leaf_peaks, plan.sizes)
         self._logs: list[Tensor] = []  # what exponents were reduced by
         self._scales: list[Tensor] = []  # what sums and leaves were divided by
         self.log_total = torch.zeros(1, dtype=torch.float64)  # until the root is read
@@ -51,6 +54,7 @@ class Climb:
             self._sum(step, product, weight, keeps=keeps)
             for tensor in () if keeps else step.ends:
                 self.messages[tensor] = _NOTHING
+                self.parts.forget(tensor)
 
     def _settle(self, number: int) -> None:
         leaf = self.messages[number]
@@ -64,7 +68,7 @@ class Climb:
 
     def _product(self, step: Step) -> Tensor:
         if step.adds:
-            first, *others = (child.of(self.leaves) for child in step.children)
+            first, *others = (self.leaf_parts[child] for child in step.children)
             for other in others:
                 first = first + other
             peak = first.amax(_units(first), keepdim=True)
@@ -72,9 +76,9 @@ class Climb:
             return (first - peak).exp_()
         for child in step.children:
             if child.tensor < self.num_leaves:
-                peak = self.leaf_peaks[child.tensor].narrow(0, child.first, child.size)
+                peak = self.peak_parts[child]
                 (self._logs if self.plan.is_exponent[child.tensor] else self._scales).append(peak)
-        return multiplied([child.of(self.messages) for child in step.children])
+        return multiplied([self.parts[child] for child in step.children])
 
     def _sum(self, step: Step, product: Tensor, weight: Tensor, *, keeps: bool) -> None:
         if keeps:
@@ -117,13 +121,12 @@ class Climb:
         """What all messages were divided by, (n,) or (1,); of vectors that are squared, twice."""
         log_scale = torch.zeros(1, dtype=torch.float64, device=self.leaves[0].device)
         for numbers, function in ((self._scales, torch.log_), (self._logs, None)):
-            vectors = [number.squeeze(2) for number in numbers if number.dim() == 3]
-            grams = [number.squeeze((2, 3)) for number in numbers if number.dim() == 4]
-            for some, times in ((vectors, 2 if self.plan.squares else 1), (grams, 1)):
+            for dim, times in ((3, 2 if self.plan.squares else 1), (4, 1)):
+                some = [number for number in numbers if number.dim() == dim]
                 if some:
                     added = _below_each_other(some)
                     log = (function(added) if function else added).sum(0)
-                    log_scale = log_scale.add(log, alpha=times)
+                    log_scale = log_scale.add(log.flatten(), alpha=times)
         return log_scale
 
     def lost_rows(self) -> Tensor | None:
@@ -164,10 +167,10 @@ def outer(vector: Tensor) -> Tensor:
 
 
 def _below_each_other(numbers: Sequence[Tensor]) -> Tensor:
-    """Numbers of all regions (f, n) or (f, 1) as one tensor in float64."""
+    """Numbers of all regions (f, n, ...) or (f, 1, ...) as one tensor in float64."""
     rows = max(number.shape[1] for number in numbers)
     if any(number.shape[1] != rows for number in numbers):
-        numbers = [number.expand(-1, rows) for number in numbers]
+        numbers = [n.expand(-1, rows, *n.shape[2:]) for n in numbers]
     return (torch.cat(list(numbers)) if len(numbers) > 1 else numbers[0].clone()).double()
 
 

@@ -31,14 +31,30 @@ class Child(NamedTuple):
     """What a step reads: consecutive regions of a tensor, perhaps all of them."""
 
     tensor: int
+    part: int
     first: int
-    size: int
     is_all: bool
 
-    def of(self, tensors: Sequence[Tensor]) -> Tensor:
-        """The regions that are read."""
-        tensor = tensors[self.tensor]
-        return tensor if self.is_all else tensor.narrow(0, self.first, self.size)
+
+class Parts:
+    """The parts of tensors that children read. Each tensor is split once: views are not free."""
+
+    def __init__(self, tensors: Sequence[Tensor | None], sizes: Sequence[Sequence[int]]) -> None:
+        self._tensors, self._sizes = tensors, sizes
+        self._split: dict[int, tuple[Tensor, ...]] = {}
+
+    def __getitem__(self, child: Child) -> Tensor:
+        tensor = self._tensors[child.tensor]
+        assert tensor is not None
+        if child.is_all:
+            return tensor
+        if child.tensor not in self._split:
+            self._split[child.tensor] = tensor.split(list(self._sizes[child.tensor]))
+        return self._split[child.tensor][child.part]
+
+    def forget(self, tensor: int) -> None:
+        """Let go of a tensor."""
+        self._split.pop(tensor, None)
 
 
 class Step(NamedTuple):
@@ -57,6 +73,7 @@ class Plan(NamedTuple):
     steps: tuple[Step, ...]
     is_exponent: tuple[bool, ...]  # of each leaf
     is_gram: tuple[bool, ...]  # of each leaf and the result of each step
+    sizes: tuple[tuple[int, ...], ...]  # of the parts of each of them, in regions
     settled: tuple[int, ...]  # leaves that are not only added up
     squares: bool  # whether a root of vectors is squared
     is_narrow: bool  # whether slopes of grams are in single precision, as those of vectors
@@ -81,8 +98,9 @@ class Plan(NamedTuple):
             )
         inner = {c.tensor for step in steps if not step.adds for c in step.children}
         is_gram = (*self.is_gram[:count], *(self.is_gram[count + number] for number in numbers))
+        sizes = (*self.sizes[:count], *(self.sizes[count + number] for number in numbers))
         settled = tuple(number for number in self.settled if number in inner)
-        return self._replace(steps=tuple(steps), is_gram=is_gram, settled=settled)
+        return self._replace(steps=tuple(steps), is_gram=is_gram, sizes=sizes, settled=settled)
 
     def floors(self, units: Sequence[float], weights: Sequence[Tensor]) -> list[float]:
         """What sums must exceed for underflow to have taken no digit, of scaled steps and root.
@@ -134,7 +152,7 @@ def make_plan(
     steps: list[Step] = []
     for visit in route.visits:
         children = tuple(
-            Child(source, at.start, at.stop - at.start, len(route.parts[source]) == 1)
+            Child(source, route.parts[source].index(at), at.start, len(route.parts[source]) == 1)
             for source, at in zip(visit.sources, visit.places, strict=True)
         )
         alike = len({is_gram[source] for source in visit.sources}) == 1
@@ -153,4 +171,5 @@ def make_plan(
     read = {child.tensor for step in steps if not step.adds for child in step.children}
     settled = tuple(number for number in range(len(kinds)) if number in read)
     is_exponent = tuple(kind.is_exponent for kind in kinds)
-    return Plan(tuple(steps), is_exponent, tuple(is_gram), settled, squares, is_narrow)
+    sizes = tuple(tuple(part.stop - part.start for part in parts) for parts in route.parts)
+    return Plan(tuple(steps), is_exponent, tuple(is_gram), sizes, settled, squares, is_narrow)

@@ -18,8 +18,8 @@ from torch.autograd import Function
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
-# How many entries are computed at a time.
-CHUNK = 2**17
+# How large a tensor is computed at a time.
+CHUNK_BYTES = 2**20
 
 # Variances of units whose log-scales differ by more are not all numbers of one exponent range.
 WIDEST_RANGE = 600.0
@@ -104,8 +104,8 @@ class _LogOverlaps(Function):
         ctx.save_for_backward(middle, *units)
         distance, variance_i, variance_j = _pairs(middle, *units)
         total = variance_i + variance_j
-        exponent = distance.square_().div_(total).add_(total.log_()).mul_(-0.5)
-        return exponent.sub_(middle[..., None] + HALF_LOG_TWO_PI)
+        twice = distance.square_().div_(total).add_(total.log_())
+        return torch.add(-middle[..., None] - HALF_LOG_TWO_PI, twice, alpha=-0.5, out=twice)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
@@ -117,10 +117,10 @@ class _LogOverlaps(Function):
 def _overlap_slopes(slope: Tensor, middle: Tensor, *units: Tensor) -> list[Tensor]:
     """``∂/∂μ_i = -δ/t``, ``∂/∂log σ_i = (δ²/t - 1) σ_i²/t``, and the same of others j."""
     distance, variance_i, variance_j = _pairs(middle, *units)
-    inverse = 1 / (variance_i + variance_j)
-    share = slope * inverse
+    total = variance_i + variance_j
+    share = slope / total
     pull = share * distance
-    growth = pull * distance * inverse - share
+    growth = torch.addcdiv(-share, pull * distance, total)
     unit = (-middle).exp()
     slopes = [pull.sum(2) * -unit, growth.sum(2) * variance_i[:, :, 0]]
     if len(units) == 4:
@@ -130,8 +130,8 @@ def _overlap_slopes(slope: Tensor, middle: Tensor, *units: Tensor) -> list[Tenso
 
 def _in_chunks(formula: Callable[..., list[Tensor]], tensors: Sequence[Tensor]) -> list[Tensor]:
     """A formula of tensors (f, ...), the first being the largest, a few regions at a time."""
-    regions, count = tensors[0].shape[0], tensors[0].numel()
-    size = max(1, CHUNK * regions // max(1, count))
+    regions, count = tensors[0].shape[0], tensors[0].nbytes
+    size = max(1, CHUNK_BYTES * regions // max(1, count))
     if size >= regions:
         return formula(*tensors)
     chunks = zip(*(tensor.split(size) for tensor in tensors), strict=True)

@@ -33,7 +33,7 @@ def slopes(function, tensors, weights):
 @pytest.mark.parametrize("chunk", [1, 20, 2**17])
 @pytest.mark.parametrize("shape", [(3, 4, 5), (1, 1, 1), (2, 1, 3), (2, 3, 1)])
 def test_log_densities_and_their_slopes_are_those_of_the_formula(shape, chunk, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", chunk)
+    monkeypatch.setattr(module, "CHUNK_BYTES", chunk)
     regions, rows, count = shape
     inputs = [draw(regions, rows, 1, seed=5), *units(regions, count)]
 
@@ -50,7 +50,7 @@ def test_log_densities_and_their_slopes_are_those_of_the_formula(shape, chunk, m
 @pytest.mark.parametrize("chunk", [1, 20, 2**17])
 @pytest.mark.parametrize("widths", [(3, 4), (1, 1), (5, 1)])
 def test_log_overlaps_and_their_slopes_are_those_of_the_product(widths, chunk, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", chunk)
+    monkeypatch.setattr(module, "CHUNK_BYTES", chunk)
     inputs = [*units(3, widths[0]), *units(3, widths[1], seed=3)]
 
     def found(mean, log_scale, *others):
@@ -73,7 +73,7 @@ def test_log_overlaps_and_their_slopes_are_those_of_the_product(widths, chunk, m
 
 @pytest.mark.parametrize("chunk", [1, 2**17])
 def test_log_densities_are_differentiable_twice(chunk, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", chunk)
+    monkeypatch.setattr(module, "CHUNK_BYTES", chunk)
     inputs = [t.requires_grad_() for t in (draw(2, 3, 1, seed=5), *units(2, 2))]
     assert gradcheck(log_densities, inputs, rtol=1e-6, atol=1e-8)
     assert gradgradcheck(log_densities, inputs, rtol=1e-6, atol=1e-8)
@@ -81,7 +81,7 @@ def test_log_densities_are_differentiable_twice(chunk, monkeypatch):
 
 @pytest.mark.parametrize("chunk", [1, 2**17])
 def test_log_overlaps_are_differentiable_twice(chunk, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", chunk)
+    monkeypatch.setattr(module, "CHUNK_BYTES", chunk)
     inputs = [t.requires_grad_() for t in (*units(2, 2), *units(2, 3, seed=3))]
 
     def function(mean, log_scale, *others):
@@ -137,7 +137,7 @@ def test_only_log_scales_of_a_common_range_are_taken():
 
 @pytest.mark.parametrize("chunk", [1, 2**17])
 def test_overlaps_of_units_with_themselves_have_the_slopes_of_both_sides(chunk, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", chunk)
+    monkeypatch.setattr(module, "CHUNK_BYTES", chunk)
     inputs = [t.requires_grad_() for t in units(3, 4)]
 
     def alone(mean, log_scale):
