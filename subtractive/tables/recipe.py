@@ -52,6 +52,9 @@ ROWS_PER_COLUMN = 100
 # Adam's rate falls to a hundredth of this over so many steps, in so many epochs at least.
 RATE, STEPS, LEAST_EPOCHS = 0.03, 1500, 12
 STEPS_AFTER_EM = 200
+# Beyond so many components times columns a step spends its time on the integrals of all pairs of
+# components, whatever the number of rows: fewer epochs must do.
+WIDE, LEAST_EPOCHS_IF_WIDE = 2000, 4
 # A mixture that starts so many nats per column behind a tree is not trained.
 REACH = 0.1
 # Full covariances see rows with the same gaps together: of few gaps, or few patterns, only.
@@ -66,10 +69,11 @@ class Learned(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A density at its start, from a seed, and how many steps to train it."""
+    """A density at its start, from a seed, and how long to train it at least."""
 
     start: Callable[[int], Density]
     num_steps: int
+    num_epochs: int
     reach: float = math.inf  # nats per column that training may gain, at most
 
 
@@ -125,7 +129,7 @@ class Recipe:
             density = candidate.start(seed)
             if best is not None and is_hopeless(density, valid, best, candidate):
                 continue
-            history = self._train(density, train, valid, candidate.num_steps, seed)
+            history = self._train(density, train, valid, candidate, seed)
             if best is None or history.best_score > best.history.best_score:
                 best = Learned(density.double(), history)
         assert best is not None
@@ -145,10 +149,11 @@ class Recipe:
         )
 
     def _train(
-        self, density: Density, train: Rows, valid: Rows | None, num_steps: int, seed: int
+        self, density: Density, train: Rows, valid: Rows | None, candidate: Candidate, seed: int
     ) -> History:
         per_epoch = math.ceil(len(train.x) / batch_size(train))
-        num_epochs = min(self.max_epochs, max(LEAST_EPOCHS, math.ceil(num_steps / per_epoch)))
+        wanted = max(candidate.num_epochs, math.ceil(candidate.num_steps / per_epoch))
+        num_epochs = min(self.max_epochs, wanted)
         return fit(
             density,
             train.x,
@@ -169,11 +174,14 @@ class Recipe:
         is_long = len(train.x) >= ROWS_PER_COLUMN * len(families)
         has_tree = not starts_from_em or (is_long and self.structure != "flat")
         if has_tree:
-            yield Candidate(lambda seed: self._from_data(train, families, seed), STEPS)
+            start = partial(self._from_data, train, families)
+            yield Candidate(start, STEPS, LEAST_EPOCHS)
         # Which size is best shows after training only: EM overfits sizes that learn well.
         for size in self._sizes(train) if starts_from_em else []:
-            start = partial(self._from_em, train, size)
-            yield Candidate(start, STEPS_AFTER_EM, reach=REACH if has_tree else math.inf)
+            is_wide = size * len(families) > WIDE
+            num_epochs = LEAST_EPOCHS_IF_WIDE if is_wide else LEAST_EPOCHS
+            reach = REACH if has_tree else math.inf
+            yield Candidate(partial(self._from_em, train, size), STEPS_AFTER_EM, num_epochs, reach)
 
     def _may_start_from_em(self, rows: Rows, families: Sequence[InputFamily]) -> bool:
         """Whether a flat mixture is wanted, or worth a try, that EM can find a start for."""
