@@ -26,32 +26,24 @@ from statistics import median
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
-from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import subtractive as sub
+from subtractive.data.real import load_real
+from subtractive.data.splits import Splits, as_splits, standardised
+from subtractive.experiments.training import Schedule, train
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SIZES = (4, 16, 64)
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Standardised rows, and which of them serve for what."""
-
-    train: Tensor
-    valid: Tensor
-    test: Tensor
-
-
-@dataclass(frozen=True)
 class Plan:
     """What is trained on a set, and how long."""
 
-    build: Callable[[str, Rows, Plan, int], sub.Density]
+    build: Callable[[str, Splits, Plan, int], sub.Density]
     num_units: int
     num_epochs: int
     num_outputs: int = 4
@@ -67,7 +59,7 @@ class Result:
     note: str = ""
 
 
-def deep(kind: str, rows: Rows, plan: Plan, seed: int) -> sub.Density:
+def deep(kind: str, rows: Splits, plan: Plan, seed: int) -> sub.Density:
     """A circuit over a random binary tree, started from the columns."""
     circuit = sub.Circuit(
         sub.random_binary_tree(rows.train.shape[1], seed=seed),
@@ -82,7 +74,7 @@ def deep(kind: str, rows: Rows, plan: Plan, seed: int) -> sub.Density:
     return density
 
 
-def from_em(kind: str, rows: Rows, plan: Plan, seed: int) -> sub.Density:
+def from_em(kind: str, rows: Splits, plan: Plan, seed: int) -> sub.Density:
     """A flat circuit of full covariances, started from EM."""
     components = sub.fit_gaussian_mixture(rows.train, plan.num_units, num_restarts=3, seed=seed)
     if kind == "NPC²":
@@ -99,6 +91,8 @@ PLANS = {
     "miniboone": Plan(from_em, num_units=4, num_epochs=40, rates=(0.01, 0.03)),
     "protein": Plan(from_em, num_units=16, num_epochs=10, batch_size=512, rates=(0.01, 0.03)),
 }
+# Sets that come in the scale of rows which are not here.
+SCALED_ELSEWHERE = {"power": "power-subset", "miniboone": "miniboone-valid"}
 # Sets of the estimator, next to those above: patches of natural images are many and wide.
 IMAGES, NUM_PATCHES = "bsds300", 50_000
 OTHERS = {
@@ -107,25 +101,22 @@ OTHERS = {
 }
 
 
-def load(name: str, folder: Path) -> Rows:
+def load(name: str, folder: Path) -> Splits:
     synthetic = folder / "synthetic2d" / f"{name}_continuous.npz"
     if synthetic.exists():
         with np.load(synthetic) as file:
-            return standardised(file["train"], file["valid"], file["test"])
-    if name == "power":
-        with np.load(folder / "power" / "power_subset.npz") as file:
-            return standardised(file["train"], file["valid"], file["test"])
-    if name == "miniboone":  # of the official training set there is only the validation part
-        with np.load(folder / "miniboone" / "miniboone_partial.npz") as file:
-            return standardised(*last_tenth(file["valid"]), file["test"])
+            parts = tuple(file[part] for part in ("train", "valid", "test"))
+            return as_splits(standardised(parts, by=parts[0]), name)
     if name == IMAGES:
         return patches(folder / "bsds300" / "bsds300_quarter_u8.npz")
-    with np.load(folder / "tabular" / f"{name}.npz") as file:
-        is_test = file["test_mask_0"].astype(bool)
-        return standardised(*last_tenth(file["x"][~is_test]), file["x"][is_test])
+    if name in SCALED_ELSEWHERE:
+        found = load_real(SCALED_ELSEWHERE[name], str(folder))
+        parts = tuple(part.numpy() for part in found.rows)
+        return as_splits(standardised(parts, by=parts[0]), found.note)
+    return load_real(name, str(folder))
 
 
-def patches(path: Path) -> Rows:
+def patches(path: Path) -> Splits:
     """Image patches with noise of one grey level, less their mean and their last pixel.
 
     Not standardised: all pixels have the same unit, and published numbers are in it.
@@ -136,21 +127,8 @@ def patches(path: Path) -> Rows:
         for name in ("train", "valid", "test"):
             pixels = file[name][:NUM_PATCHES] + noise.random(file[name][:NUM_PATCHES].shape)
             grey = pixels / 256
-            parts.append(torch.from_numpy((grey - grey.mean(1, keepdims=True))[:, :-1]).float())
-    return Rows(*parts)
-
-
-def last_tenth(x: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Shuffled rows, and a tenth of them for validation."""
-    shuffled = x[np.random.default_rng(0).permutation(len(x))]
-    return shuffled[: -(len(x) // 10)], shuffled[-(len(x) // 10) :]
-
-
-def standardised(*parts: NDArray[np.floating]) -> Rows:
-    train = parts[0].astype(np.float64)
-    mean, scale = train.mean(0), train.std(0)
-    scale[scale == 0] = 1
-    return Rows(*(torch.from_numpy((part - mean) / scale).float() for part in parts))
+            parts.append((grey - grey.mean(1, keepdims=True))[:, :-1])
+    return as_splits((parts[0], parts[1], parts[2]), IMAGES)
 
 
 def tell(what: str, seed: int, result: Result) -> None:
@@ -164,35 +142,25 @@ def score(density: sub.Density, rows: Tensor) -> float:
         return float(density.log_prob(rows).mean())
 
 
-def train(kind: str, rows: Rows, plan: Plan, rate: float, seed: int) -> Result:
+def trained(kind: str, rows: Splits, plan: Plan, rate: float, seed: int) -> Result:
     begin = time.process_time()
     density = plan.build(kind, rows, plan, seed)
-    sub.fit(
-        density,
-        rows.train,
-        rows.valid,
-        optimizer=sub.relative_adam(density, learning_rate=rate),
-        batch_size=plan.batch_size,
-        max_epochs=plan.num_epochs,
-        patience=plan.num_epochs,
-        scheduler=lambda optimizer: CosineAnnealingLR(optimizer, plan.num_epochs, rate / 100),
-        seed=seed,
-        progress=False,
-    )
+    schedule = Schedule(plan.num_epochs, rate, plan.batch_size)
+    train(density, (rows.train, rows.valid), schedule, seed=seed)
     seconds = time.process_time() - begin
     return Result(score(density, rows.valid), score(density, rows.test), seconds)
 
 
-def several_seeds(kind: str, rows: Rows, plan: Plan, num_seeds: int) -> list[Result]:
+def several_seeds(kind: str, rows: Splits, plan: Plan, num_seeds: int) -> list[Result]:
     """One result per seed, all at the rate that is best on validation for the first seed."""
-    first = {rate: train(kind, rows, plan, rate, 0) for rate in plan.rates}
+    first = {rate: trained(kind, rows, plan, rate, 0) for rate in plan.rates}
     rate = max(first, key=lambda rate: first[rate].valid)
-    others = [train(kind, rows, plan, rate, seed) for seed in range(1, num_seeds)]
+    others = [trained(kind, rows, plan, rate, seed) for seed in range(1, num_seeds)]
     results = [first[rate], *others]
     return [Result(r.valid, r.test, r.seconds, f"rate {rate:g}") for r in results]
 
 
-def gmm(rows: Rows, covariance: str, num_seeds: int) -> list[Result]:
+def gmm(rows: Splits, covariance: str, num_seeds: int) -> list[Result]:
     """The best size by validation, for each of several seeds."""
     parts = [part.double().numpy() for part in (rows.train, rows.valid, rows.test)]
     results = []
@@ -210,7 +178,7 @@ def gmm(rows: Rows, covariance: str, num_seeds: int) -> list[Result]:
     return results
 
 
-def estimator(rows: Rows, num_seeds: int) -> list[Result]:
+def estimator(rows: Splits, num_seeds: int) -> list[Result]:
     """SubtractiveMixture as it comes, on the rows that a GMM has for training and validation."""
     together = torch.cat([rows.train, rows.valid]).double().numpy()
     results = []
@@ -226,7 +194,7 @@ def estimator(rows: Rows, num_seeds: int) -> list[Result]:
     return results
 
 
-def estimator_line(name: str, rows: Rows, num_seeds: int) -> str:
+def estimator_line(name: str, rows: Splits, num_seeds: int) -> str:
     """The estimator with default settings next to the best of all GMMs, seed by seed."""
     ours = estimator(rows, num_seeds)
     full, diagonal = gmm(rows, "full", num_seeds), gmm(rows, "diag", num_seeds)
@@ -246,7 +214,7 @@ def cell(results: list[Result]) -> str:
     return f"{median(tests):.3f}{spread}, {seconds:.1f} s{note}"
 
 
-def line(name: str, plan: Plan, rows: Rows, num_seeds: int) -> str:
+def line(name: str, plan: Plan, rows: Splits, num_seeds: int) -> str:
     squared = several_seeds("NPC²", rows, plan, num_seeds)
     additive = several_seeds("MPC", rows, plan, num_seeds)
     full, diagonal = gmm(rows, "full", 1), gmm(rows, "diag", 1)

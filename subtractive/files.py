@@ -115,6 +115,23 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     write_atomically(path, lambda partial: _fill_text(partial, text))
 
 
+def write_json(path: str | os.PathLike[str], value: Mapping[str, Any]) -> None:
+    """Write an object as a JSON file in one stroke, with its folder."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The object in a JSON file of a run."""
+    try:
+        value = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise FileFormatError(f"{path} is damaged: remove it, and its run is done again.")
+    return value
+
+
 def partial_files(path: str | os.PathLike[str]) -> list[Path]:
     """What processes left beside ``path`` that were killed while they wrote it."""
     target = Path(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from subtractive.distillation.sweep import Record, Sweep, Variant, run_sweep, su
 from subtractive.distillation.teachers import load_teacher
 from subtractive.distillation.tokenizers import load_tokenizer
 from subtractive.distillation.vocabulary import Vocabulary, make_vocabulary
-from subtractive.files import write_text
+from subtractive.files import read_json, write_json
 
 Answer = dict[str, Any]
 # The paper's learning rates (App. H), each of which is tried with each of its starts.
@@ -41,7 +40,7 @@ def distill(options: argparse.Namespace) -> Answer:
     if options.rows is not None:
         corpus = corpus.head(options.rows)
     vocabulary = make_vocabulary(corpus.train, num_tokens, min_count=options.min_count)
-    write_text(folder / "vocabulary.json", json.dumps(vocabulary.to_dict()))
+    write_json(folder / "vocabulary.json", vocabulary.to_dict())
     sweep = make_sweep(options)
     records = run_sweep(sweep, Data.of(corpus, vocabulary), folder, progress=not options.quiet)
     save_figure(likelihood_figure(records), folder / "likelihood")
@@ -112,10 +111,10 @@ def find_model(place: Path) -> tuple[Chained, Vocabulary]:
     file = folder / "vocabulary.json"
     if not file.is_file():
         raise FileNotFoundError(f"there is no {file}: expected a folder written by distill.")
-    vocabulary = Vocabulary.from_dict(json.loads(file.read_text(encoding="utf-8")))
+    vocabulary = Vocabulary.from_dict(read_json(file))
     if not place.is_dir():
         return read_chain(place), vocabulary
-    records = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(folder.glob("*-k*.json"))]
+    records = [read_json(path) for path in sorted(folder.glob("*-k*.json"))]
     if not records:
         raise FileNotFoundError(f"{folder} holds no finished run.")
     best = max(records, key=lambda record: record["log_likelihood"]["valid"])

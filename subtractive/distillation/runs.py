@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from subtractive.distillation.models import (
     squared_chain,
 )
 from subtractive.distillation.vocabulary import Vocabulary
-from subtractive.files import write_text
+from subtractive.files import read_json, write_json
 from subtractive.learning.loop import fit
 from subtractive.storage import read_density
 
@@ -115,7 +114,7 @@ def run(
         "seconds": history.seconds,
         "valid_history": history.valid,
     }
-    write_text(file, json.dumps(record, indent=2))
+    write_json(file, record)
     checkpoint.unlink(missing_ok=True)
     return record
 
@@ -165,7 +164,7 @@ def read_chain(file: Path) -> Chained:
 
 def read_record(file: Path, plan: Plan) -> dict[str, Any]:
     """What a run has written down, after making sure that it was the same run."""
-    record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    record = read_json(file)
     for name, value in asdict(plan).items():
         if record["plan"].get(name, getattr(Plan, name, None)) != value:
             raise ValueError(

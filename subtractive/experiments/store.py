@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from subtractive.experiments.base import Experiment, Record, Run, Staged
-from subtractive.files import FileFormatError, plain, write_text
+from subtractive.files import FileFormatError, plain, read_json, write_json, write_text
 
 
 class Runs:
@@ -96,20 +96,3 @@ def identify(run: Run) -> str:
     words = ",".join(f"{name}={value}" for name, value in run.items())
     readable = re.sub(r"[^A-Za-z0-9=,.+-]+", "_", words)[:100]
     return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON file in one stroke, with its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise FileFormatError(f"{path} is damaged: remove it, and its run is done again.")
-    return value
