@@ -12,79 +12,47 @@ from torch import Tensor
 import subtractive as sub
 from subtractive.data.synthetic import LogDensity
 from subtractive.experiments import plane_pages
-from subtractive.experiments.base import Experiment, Place, Record, Run
+from subtractive.experiments.base import Place, Record, Run
 from subtractive.experiments.bundle import Member
 from subtractive.experiments.outputs import Outputs
+from subtractive.experiments.plane_experiment import PlaneExperiment
 from subtractive.experiments.planes import (
-    MPC,
-    MPC2,
-    NPC2,
-    SPECTRAL,
     Plane,
-    RootGrid,
     build,
     domain_of,
-    learn,
-    learn_from_root,
-    load_plane,
     runs_of,
     splines_over,
 )
-from subtractive.experiments.training import Schedule
 
 INPUTS = "spline"
 
 
 @final
 @dataclass(frozen=True)
-class SyntheticContinuous(Experiment):
-    """Sets and, in their order, the K that is drawn; all K that are compared; how to learn.
-
-    ``data`` is a folder of arrays to use instead of fresh draws. Models that start from √p begin
-    near their end, so they have a schedule of their own.
-    """
+class SyntheticContinuous(PlaneExperiment):
+    """Densities on planes, with splines over their domain as inputs."""
 
     name: ClassVar[str] = "synthetic-continuous"
     title: ClassVar[str] = "Rings, cosine, funnel and banana: adding, squaring, subtracting"
 
-    sets: tuple[str, ...] = ("rings", "cosine", "funnel", "banana")
-    shown_units: tuple[int, ...] = (8, 12, 4, 4)
     units: tuple[int, ...] = (2, 4, 8, 12)
-    models: tuple[str, ...] = (MPC, MPC2, NPC2, SPECTRAL)
-    seeds: tuple[int, ...] = tuple(range(10))
-    rows: tuple[int, int, int] = (10_000, 1_000, 2_000)
-    data: str = ""
-    data_seed: int = 42
     num_bases: int = 32
     margin: float = 0.0
-    batch_size: int = 256
-    epochs: int = 20
-    learning_rate: float = 0.03
-    root_batch_size: int = 1024
-    root_epochs: int = 40
-    root_rate: float = 0.02
-    bandwidths: tuple[float, ...] = (0.2, 0.3, 0.5)
-    smoothings: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
 
     def runs(self) -> Sequence[Run]:
         return runs_of(self.sets, self.shown_units, self.units, [INPUTS], self.models)
 
     def perform(self, run: Run, place: Place) -> Mapping[str, Any]:
-        plane = self._plane(run["set"])
+        plane = self.plane(run["set"])
         families = splines_over(plane, run["model"], self.num_bases, self.margin)
 
         def make(seed: int) -> Member:
             return build(run["model"], families, run["units"], seed)
 
-        if run["model"] == SPECTRAL:
-            schedule = Schedule(self.root_epochs, self.root_rate, self.root_batch_size)
-            grid = RootGrid(self.bandwidths, self.smoothings)
-            return learn_from_root(make, plane.rows, schedule, grid, seeds=self.seeds, place=place)
-        schedule = Schedule(self.epochs, self.learning_rate, self.batch_size)
-        return learn(make, plane.rows, schedule, seeds=self.seeds, place=place)
+        return self.learned(run, make, plane.rows, self.learning_rate, place)
 
     def present(self, records: Sequence[Record], outputs: Outputs) -> None:
-        planes = {name: self._plane(name) for name in self.sets}
+        planes = {name: self.plane(name) for name in self.sets}
         truths = {name: float(p.log_density(p.test).mean()) for name, p in planes.items()}
         outputs.table(
             "scores",
@@ -113,9 +81,6 @@ class SyntheticContinuous(Experiment):
             "against the number of components K.",
             plane_pages.draw_curves(records, truths, [INPUTS]),
         )
-
-    def _plane(self, name: str) -> Plane:
-        return load_plane(name, self.data, self.rows, self.data_seed)
 
 
 @torch.no_grad()

@@ -11,24 +11,18 @@ from torch import Tensor
 
 import subtractive as sub
 from subtractive.experiments import plane_pages
-from subtractive.experiments.base import Experiment, Place, Record, Run
+from subtractive.experiments.base import Place, Record, Run
 from subtractive.experiments.bundle import Member
 from subtractive.experiments.outputs import Outputs
+from subtractive.experiments.plane_experiment import PlaneExperiment
 from subtractive.experiments.planes import (
     MPC,
     MPC2,
-    NPC2,
     SPECTRAL,
     Bins,
-    Plane,
-    RootGrid,
     build,
-    learn,
-    learn_from_root,
-    load_plane,
     runs_of,
 )
-from subtractive.experiments.training import Schedule
 from subtractive.inputs.base import InputFamily
 
 TABLE, BINOMIAL = "embedding", "binomial"
@@ -36,7 +30,7 @@ TABLE, BINOMIAL = "embedding", "binomial"
 
 @final
 @dataclass(frozen=True)
-class SyntheticDiscrete(Experiment):
+class SyntheticDiscrete(PlaneExperiment):
     """As the continuous experiment; tables are categorical for additive models.
 
     A binomial has one number for 32 states, so it takes many of them: ``binomial_units``, of
@@ -46,25 +40,9 @@ class SyntheticDiscrete(Experiment):
     name: ClassVar[str] = "synthetic-discrete"
     title: ClassVar[str] = "Rings, cosine, funnel and banana in bins: tables and binomials"
 
-    sets: tuple[str, ...] = ("rings", "cosine", "funnel", "banana")
-    shown_units: tuple[int, ...] = (8, 12, 4, 4)
-    units: tuple[int, ...] = (4, 8, 12)
     binomial_units: tuple[int, ...] = (16, 32, 64)
-    models: tuple[str, ...] = (MPC, MPC2, NPC2, SPECTRAL)
-    seeds: tuple[int, ...] = tuple(range(10))
-    rows: tuple[int, int, int] = (10_000, 1_000, 2_000)
-    bins: int = 32
-    data: str = ""
-    data_seed: int = 42
-    batch_size: int = 256
-    epochs: int = 20
-    learning_rate: float = 0.03
     binomial_rate: float = 0.1
-    root_batch_size: int = 1024
-    root_epochs: int = 40
-    root_rate: float = 0.02
-    bandwidths: tuple[float, ...] = (0.2, 0.3, 0.5)
-    smoothings: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
+    bins: int = 32
 
     def runs(self) -> Sequence[Run]:
         tables = runs_of(self.sets, self.shown_units, self.units, [TABLE], self.models)
@@ -75,7 +53,7 @@ class SyntheticDiscrete(Experiment):
         return [*tables, *binomials]
 
     def perform(self, run: Run, place: Place) -> Mapping[str, Any]:
-        plane = self._plane(run["set"])
+        plane = self.plane(run["set"])
         bins = Bins.over(plane, self.bins)
         train, valid, test = (bins.number(part).double() for part in plane.rows)
         rows = (train, valid, test)
@@ -84,18 +62,13 @@ class SyntheticDiscrete(Experiment):
         def make(seed: int) -> Member:
             return build(run["model"], [family, family], run["units"], seed)
 
-        if run["model"] == SPECTRAL:
-            schedule = Schedule(self.root_epochs, self.root_rate, self.root_batch_size)
-            grid = RootGrid(self.bandwidths, self.smoothings)
-            return learn_from_root(make, rows, schedule, grid, seeds=self.seeds, place=place)
         rate = self.binomial_rate if run["inputs"] == BINOMIAL else self.learning_rate
-        schedule = Schedule(self.epochs, rate, self.batch_size)
-        return learn(make, rows, schedule, seeds=self.seeds, place=place)
+        return self.learned(run, make, rows, rate, place)
 
     def present(self, records: Sequence[Record], outputs: Outputs) -> None:
         masses, truths = {}, {}
         for name in self.sets:
-            plane = self._plane(name)
+            plane = self.plane(name)
             bins = Bins.over(plane, self.bins)
             masses[name] = bins.log_masses(plane.log_density)
             first, second = bins.number(plane.test).unbind(1)
@@ -133,9 +106,6 @@ class SyntheticDiscrete(Experiment):
         states = torch.arange(self.bins, dtype=torch.float64)
         masses = density.log_prob(torch.cartesian_prod(states, states)).exp()
         return masses.reshape(self.bins, self.bins).T
-
-    def _plane(self, name: str) -> Plane:
-        return load_plane(name, self.data, self.rows, self.data_seed)
 
 
 def family_of(inputs: str, model: str, bins: int) -> InputFamily:

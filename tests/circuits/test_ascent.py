@@ -50,6 +50,15 @@ def value_and_slopes(p: sub.Density, x: torch.Tensor):
     return value.detach(), torch.autograd.grad((weights * value).sum(), list(p.parameters()))
 
 
+def compare_with_careful_way(p, x, monkeypatch):
+    value, slopes = value_and_slopes(p, x)
+    careful(monkeypatch)
+    expected, expected_slopes = value_and_slopes(p, x)
+    torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12)
+    for slope, other in zip(slopes, expected_slopes, strict=True):
+        torch.testing.assert_close(slope, other, rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("num_outputs", [1, 3])
 @pytest.mark.parametrize("family", FAMILIES)
@@ -60,23 +69,13 @@ def test_values_and_slopes_are_those_of_the_careful_way(
     p = sub.SquaredCircuit(make(tree, family, num_outputs=num_outputs))
     x = rows(p.circuit, family)
     x = with_gaps(x) if gaps else x
-    value, slopes = value_and_slopes(p, x)
-    careful(monkeypatch)
-    expected, expected_slopes = value_and_slopes(p, x)
-    torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12)
-    for slope, other in zip(slopes, expected_slopes, strict=True):
-        torch.testing.assert_close(slope, other, rtol=1e-10, atol=1e-10)
+    compare_with_careful_way(p, x, monkeypatch)
 
 
 def test_a_monotonic_circuit_is_summed_and_not_squared(monkeypatch):
     p = sub.MonotonicCircuit(make("binary", "gaussian", weights=sub.positive_weights))
     x = with_gaps(rows(p.circuit, "gaussian"))
-    value, slopes = value_and_slopes(p, x)
-    careful(monkeypatch)
-    expected, expected_slopes = value_and_slopes(p, x)
-    torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12)
-    for slope, other in zip(slopes, expected_slopes, strict=True):
-        torch.testing.assert_close(slope, other, rtol=1e-10, atol=1e-10)
+    compare_with_careful_way(p, x, monkeypatch)
 
 
 def test_the_quick_way_is_really_taken(monkeypatch):
