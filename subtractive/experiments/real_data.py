@@ -45,9 +45,10 @@ class Recipe:
 RECIPES: dict[str, tuple[Recipe, ...]] = {
     "bsds300-quarter": (
         Recipe(GAUSSIAN),
-        Recipe(EM, 32),
-        Recipe(FROM_EM, 32, epochs=4, rate=0.01),
-        Recipe(MPC_FROM_EM, 32, epochs=4, rate=0.01),
+        Recipe(EM, 64, em_rows=100_000),
+        # Large batches: most of a step is the integrals of all pairs of components.
+        Recipe(FROM_EM, 64, epochs=4, batch=4096, em_rows=100_000),
+        Recipe(MPC_FROM_EM, 64, epochs=4, batch=4096, em_rows=100_000),
         Recipe(NSF, 256, epochs=10, rate=1e-3),
     ),
     "power-subset": (
