@@ -32,7 +32,7 @@ from torch import Tensor
 
 import subtractive as sub
 from subtractive.data.real import load_real
-from subtractive.data.splits import Splits, as_splits, standardised
+from subtractive.data.splits import Array, Splits, as_splits, standardised
 from subtractive.experiments.training import Schedule, train
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -105,15 +105,19 @@ def load(name: str, folder: Path, num_patches: int) -> Splits:
     synthetic = folder / "synthetic2d" / f"{name}_continuous.npz"
     if synthetic.exists():
         with np.load(synthetic) as file:
-            parts = tuple(file[part] for part in ("train", "valid", "test"))
-            return as_splits(standardised(parts, by=parts[0]), name)
+            return scaled((file["train"], file["valid"], file["test"]), name)
     if name == IMAGES:
         return patches(folder / "bsds300" / "bsds300_quarter_u8.npz", num_patches)
     if name in SCALED_ELSEWHERE:
         found = load_real(SCALED_ELSEWHERE[name], str(folder))
-        parts = tuple(part.numpy() for part in found.rows)
-        return as_splits(standardised(parts, by=parts[0]), found.note)
+        first, second, third = (part.numpy() for part in found.rows)
+        return scaled((first, second, third), found.note)
     return load_real(name, str(folder))
+
+
+def scaled(parts: tuple[Array, Array, Array], note: str) -> Splits:
+    """Rows in units of the training rows."""
+    return as_splits(standardised(parts, by=parts[0]), note)
 
 
 def patches(path: Path, num_train: int) -> Splits:

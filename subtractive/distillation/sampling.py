@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from subtractive.distillation.teachers import Teacher
-from subtractive.files import write_atomically, write_text
+from subtractive.files import read_json, write_atomically, write_json
 from subtractive.inputs.drawing import uniforms
 from subtractive.numerics.inversion import choose_cell
 
@@ -86,9 +85,9 @@ def _claim(folder: Path, identity: dict[str, Any]) -> None:
     """Make sure that a folder belongs to these samples, or mark it as theirs."""
     file = folder / "samples.json"
     if not file.exists():
-        write_text(file, json.dumps(identity, indent=2))
+        write_json(file, identity)
         return
-    found = json.loads(file.read_text(encoding="utf-8"))
+    found = read_json(file)
     for name, value in identity.items():
         if found.get(name) != value:
             raise ValueError(

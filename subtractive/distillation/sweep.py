@@ -19,6 +19,7 @@ from subtractive.distillation.runs import CONTINUED, Data, Plan, run
 from subtractive.files import write_text
 
 Record = dict[str, Any]
+ADDITIVE, LONGER = "MPC", "MPC longer"
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Variant:
     def label(self) -> str:
         """The name in tables: MPC, MPC longer, NPC², or the number of squares."""
         if self.kind == "monotonic":
-            return "MPC longer" if self.is_continued else "MPC"
+            return LONGER if self.is_continued else ADDITIVE
         return "NPC²" if self.num_squares == 1 else f"{self.num_squares} squares"
 
 
@@ -112,8 +113,8 @@ def summarise(records: Sequence[tuple[Variant, Record]]) -> list[dict[str, Any]]
     """
     rows = []
     for size in sorted({record["plan"]["num_units"] for _, record in records}):
-        longer = _scores(records, size, "MPC longer", "test")
-        additive = longer or _scores(records, size, "MPC", "test")
+        longer = _scores(records, size, LONGER, "test")
+        additive = longer or _scores(records, size, ADDITIVE, "test")
         for label in dict.fromkeys(variant.label for variant, _ in records):
             test = _scores(records, size, label, "test")
             if not test:
@@ -131,7 +132,7 @@ def summarise(records: Sequence[tuple[Variant, Record]]) -> list[dict[str, Any]]
                     "test 5 %": float(low),
                     "test 95 %": float(high),
                     "gap to teacher": None if teacher is None else teacher - median,
-                    "p-value": None if "MPC" in label else p_value(test, additive),
+                    "p-value": None if label in (ADDITIVE, LONGER) else p_value(test, additive),
                 }
             )
     return rows
