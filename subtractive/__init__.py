@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     )
     from subtractive.inputs.rbf import RBF as RBF
     from subtractive.inputs.spline import Spline as Spline
+    from subtractive.inputs.tied_gaussian import TiedGaussian as TiedGaussian
     from subtractive.learning.distributed import LostProcessError as LostProcessError
     from subtractive.learning.expectation_maximisation import (
         fit_gaussian_mixture as fit_gaussian_mixture,
     )
+    from subtractive.learning.frames import gaussian_frames as gaussian_frames
     from subtractive.learning.history import History as History
     from subtractive.learning.initialise import initialise as initialise
     from subtractive.learning.loop import fit as fit
@@ -136,8 +138,10 @@ _PLACES = {
     "MultivariateGaussian": "inputs.multivariate_gaussian",
     "RBF": "inputs.rbf",
     "Spline": "inputs.spline",
+    "TiedGaussian": "inputs.tied_gaussian",
     "LostProcessError": "learning.distributed",
     "fit_gaussian_mixture": "learning.expectation_maximisation",
+    "gaussian_frames": "learning.frames",
     "History": "learning.history",
     "initialise": "learning.initialise",
     "fit": "learning.loop",

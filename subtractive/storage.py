@@ -33,12 +33,22 @@ from subtractive.inputs.layer import InputLayer
 from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
 from subtractive.inputs.rbf import RBF
 from subtractive.inputs.spline import Spline
+from subtractive.inputs.tied_gaussian import TiedGaussian
 from subtractive.regions.graph import RegionGraph
 from subtractive.regions.schedule import Schedule, fold
 
 FAMILIES: dict[str, type[InputFamily]] = {
     family.__name__: family
-    for family in (Binomial, Categorical, Embedding, Gaussian, MultivariateGaussian, RBF, Spline)
+    for family in (
+        Binomial,
+        Categorical,
+        Embedding,
+        Gaussian,
+        MultivariateGaussian,
+        RBF,
+        Spline,
+        TiedGaussian,
+    )
 }
 LAYERS: dict[str, type[Layer]] = {
     layer.__name__: layer for layer in (HadamardLayer, KroneckerLayer, SumLayer)

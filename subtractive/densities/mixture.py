@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from subtractive.densities.base import Density
+from subtractive.densities.flat_members import flat_members
 from subtractive.inputs.base import InputFamily, Question
 from subtractive.inputs.drawing import uniforms
 from subtractive.numerics.inversion import choose_cell
@@ -57,10 +58,25 @@ class Mixture(Density):
 
     def _log_shares(self, evidence: Evidence) -> Tensor:
         """log w_m p_m(evidence), (n, m)."""
-        members = [
-            member.log_weight(evidence) - member.log_normaliser() for member in self._densities()
-        ]
-        return torch.stack(members, -1) + self.logits.double().log_softmax(0)
+        members = self._quick_log_members(evidence)
+        if members is None:
+            one_by_one = [
+                member.log_weight(evidence) - member.log_normaliser()
+                for member in self._densities()
+            ]
+            members = torch.stack(one_by_one, -1)
+        return members + self.logits.double().log_softmax(0)
+
+    def _quick_log_members(self, evidence: Evidence) -> Tensor | None:
+        """log p_m(evidence), (n, m), if all members can be evaluated together."""
+        if len(evidence) == 0 or not bool(evidence.observed.all()):
+            return None
+        together = flat_members(self._densities())
+        log_weights = None if together is None else together.log_weights(evidence.x)
+        log_normalisers = None if together is None else together.log_normalisers()
+        if log_weights is None or log_normalisers is None:
+            return None
+        return log_weights - log_normalisers
 
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
         shares = settle(Unscaled(None, self._log_shares(evidence).detach()[None])).mantissa[0]

@@ -120,10 +120,10 @@ class MultivariateGaussian(InputFamily):
         deviation = x.mT[:, None] - p["mean"][..., None]  # (f, i, s, n)
         factor = cholesky_factor(p)
         log_density = log_normal(factor, whiten(factor, deviation)).mT  # (f, n, i)
-        return Unscaled(None, log_density + self._log_height(p)[:, None])
+        return Unscaled(None, log_density + self.log_height(p)[:, None])
 
     def integral(self, p: Tensors, window: Window) -> Unscaled:
-        height = self._log_height(p)[:, None]  # (f, 1, i)
+        height = self.log_height(p)[:, None]  # (f, 1, i)
         if p["mean"].shape[-1] == 1:
             return _raised(Gaussian().integral(_univariate(p), window), height)
         _check_window(window, p)
@@ -140,7 +140,7 @@ class MultivariateGaussian(InputFamily):
         return Unscaled(None, overlaps + self._log_heights(p, q))
 
     def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> Unscaled:
-        return Unscaled(None, observe(p, x, observed).log_marginal + self._log_height(p)[:, None])
+        return Unscaled(None, observe(p, x, observed).log_marginal + self.log_height(p)[:, None])
 
     def partial_gram(
         self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
@@ -235,9 +235,9 @@ class MultivariateGaussian(InputFamily):
         log_marginal, (mean, factor) = observe(p, x[None], observed)
         covariance = factor[0] @ factor[0].mT
         mantissa = _tilt_factor(observed, tilt, mean[0, :, :, 0], covariance)
-        return Unscaled(mantissa[None, None], log_marginal + self._log_height(p)[:, None])
+        return Unscaled(mantissa[None, None], log_marginal + self.log_height(p)[:, None])
 
-    def _log_height(self, p: Tensors) -> Tensor:
+    def log_height(self, p: Tensors) -> Tensor:
         """log f_k / N_k = -log(∫ N_k^p) / p, (f, i)."""
         log_root = p["log_diagonal"].sum(-1)  # ½ log |Σ|
         size, power = p["mean"].shape[-1], self.norm
@@ -248,7 +248,7 @@ class MultivariateGaussian(InputFamily):
 
     def _log_heights(self, p: Tensors, q: Tensors) -> Tensor:
         """Those of all products f_i g_j, (f, 1, i, j)."""
-        return self._log_height(p)[:, None, :, None] + self._log_height(q)[:, None, None, :]
+        return self.log_height(p)[:, None, :, None] + self.log_height(q)[:, None, None, :]
 
     def overlap(self, p: Tensors) -> Tensor:
         num_regions, num_units, _ = p["mean"].shape

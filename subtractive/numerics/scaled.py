@@ -161,18 +161,28 @@ def log_magnitude(message: Scaled) -> Tensor:
 
     A trace that rounding has pushed below zero keeps its magnitude.
     """
+    return log_magnitudes(message)[0]
+
+
+def log_magnitudes(message: Scaled) -> Tensor:
+    """The same of several roots, (f, n)."""
     if message.is_gram:
         trace = message.mantissa.diagonal(dim1=-2, dim2=-1).sum(-1)
         total = trace.real if trace.is_complex() else trace
-        return (safe_log(total.double()) + message.log_scale)[0]
+        return safe_log(total.double()) + message.log_scale
     total = message.mantissa.abs().double().square().sum(-1)
-    return (safe_log(total) + 2 * message.log_scale)[0]
+    return safe_log(total) + 2 * message.log_scale
 
 
 def log_sum(message: Scaled) -> Tensor:
     """log Σ c_s of a root vector of non-negative entries, (n,) in float64."""
+    return log_sums(message)[0]
+
+
+def log_sums(message: Scaled) -> Tensor:
+    """The same of several roots, (f, n)."""
     total = message.mantissa.to(double(message.mantissa.dtype)).sum(-1)
-    return (safe_log(total) + message.log_scale)[0]
+    return safe_log(total) + message.log_scale
 
 
 def log_sum_exp(x: Tensor) -> Tensor:

@@ -1,0 +1,104 @@
+"""Members of a mixture that have one input region each, evaluated in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from subtractive.circuits.layers import summed_product
+from subtractive.circuits.weights import PositiveWeights, RealWeights
+from subtractive.densities.base import Density
+from subtractive.densities.monotonic import MonotonicCircuit
+from subtractive.densities.squared import SquaredCircuit
+from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors
+from subtractive.inputs.layer import InputLayer
+from subtractive.numerics.scaled import Scaled, log_magnitudes, log_sums
+from subtractive.numerics.unscaled import Unscaled
+
+# How many numbers the messages of one block of rows may hold, which bounds the memory.
+BLOCK = 2**24
+
+
+class FlatMembers(NamedTuple):
+    """Circuits of one family, each a sum over one region of all variables, side by side.
+
+    Members are the regions of one input layer, and of one layer of sums: a few large matrix
+    products instead of many small ones.
+    """
+
+    family: InputFamily
+    tensors: Tensors  # (m, ...) each
+    weights: Tensor  # (m, s, i)
+    are_squared: bool
+
+    def log_weights(self, x: Tensor) -> Tensor | None:
+        """log Σ_s |c_s|², or log c, of complete rows, (n, m); ``None`` where digits are lost."""
+        columns = x.to(self.weights.dtype)
+        count, size, units = self.weights.shape
+        step = max(1, BLOCK // (count * (4 * x.shape[1] + 2 * units + size)))
+        parts = [self._log_roots(self._values(rows)) for rows in columns.split(step)]
+        if any(bool(part.isnan().any()) for part in parts):
+            return None
+        return torch.cat(parts, 1).mT
+
+    def log_normalisers(self) -> Tensor | None:
+        """log Z of each member, (m,), in double precision; ``None`` where digits are lost."""
+        p = {name: tensor.double() for name, tensor in self.tensors.items()}
+        if self.are_squared:
+            leaves = self.family.gram(p, p, EVERYWHERE)
+        else:
+            leaves = self.family.integral(p, EVERYWHERE)
+        log_normalisers = self._log_roots(leaves)[:, 0]
+        return log_normalisers if bool(log_normalisers.isfinite().all()) else None
+
+    def _values(self, rows: Tensor) -> Unscaled:
+        return self.family.values(self.tensors, rows.expand(len(self.weights), *rows.shape))
+
+    def _log_roots(self, leaves: Unscaled) -> Tensor:
+        """What the roots say, (m, n): NaN where the mantissas cannot be trusted."""
+        root: Scaled = summed_product([leaves], self.weights.to(leaves.some.dtype))
+        if not self.are_squared:
+            return log_sums(root)
+        if root.is_gram:
+            is_positive = root.mantissa.detach().diagonal(dim1=-2, dim2=-1).sum(-1) > 0
+            return torch.where(is_positive, log_magnitudes(root), torch.nan)
+        return log_magnitudes(root)
+
+
+def flat_members(members: Sequence[Density]) -> FlatMembers | None:
+    """The members side by side, if there are several and all are of that kind."""
+    first = members[0]
+    if len(members) < 2 or not isinstance(first, SquaredCircuit | MonotonicCircuit):
+        return None
+    layers, weights = [], []
+    for member in members:
+        if not isinstance(member, type(first)):
+            return None
+        assert isinstance(member, SquaredCircuit | MonotonicCircuit)
+        circuit = member.circuit
+        layer, sums = circuit.input_layer(0), circuit.layer(-1)
+        if len(circuit.layers) > 1 or len(layer.scopes) > 1 or len(circuit.inputs) > 1:
+            return None
+        if not isinstance(sums.weights, RealWeights | PositiveWeights):
+            return None
+        layers.append(layer)
+        weights.append(sums.weights())
+    if len({_shape(layer, weight) for layer, weight in zip(layers, weights, strict=True)}) > 1:
+        return None
+    tensors = {
+        name: torch.cat([layer.get_tensor(name) for layer in layers]) for name in layers[0].names
+    }
+    return FlatMembers(
+        layers[0].family,
+        tensors,
+        torch.cat(weights),
+        are_squared=isinstance(first, SquaredCircuit),
+    )
+
+
+def _shape(layer: InputLayer, weight: Tensor) -> tuple[object, ...]:
+    """What members must have in common."""
+    return layer.family, layer.num_units, weight.shape, weight.dtype

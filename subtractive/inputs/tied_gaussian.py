@@ -1,0 +1,255 @@
+"""Gaussians that share a frame: semi-tied covariances, many of them at the price of one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from subtractive.inputs import gaussian_logs
+from subtractive.inputs.base import InputFamily, Question, Tensors, Window, name_and_facts
+from subtractive.inputs.gaussian import check_finite
+from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
+from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
+from subtractive.inputs.normals import cholesky_factor
+from subtractive.inputs.statistics import FAR, Sample, location_and_spread
+from subtractive.numerics.unscaled import Unscaled
+
+# In few variables units start apart in place, in many apart in width: places at random are then
+# far from all rows. Standard deviations of places, and of which width, below so many variables.
+FEW_VARIABLES = 20
+SCATTER_IF_FEW, WIDTHS_IF_FEW, WIDTHS = 0.5, (-0.7, 0.3), (-1.0, 1.0)
+# Variances of a frame that is started from rows, as a share of those of the rows.
+LEAST_VARIANCE = 1e-6
+
+
+@final
+@dataclass(frozen=True)
+class TiedGaussian(InputFamily):
+    r"""Gaussians of a region whose variables are independent after one common linear map.
+
+    .. math:: f_k(x) ∝ N(y; m_k, \mathrm{diag}\, σ_k^2), \qquad y = B W (x - μ)
+
+    B and W are triangular, and the same for all units. W and μ are fixed: in their coordinates,
+    in which the rows are round, B, m_k and σ_k are learned from the identity, so that steps are
+    small or large whatever the correlations are. In x all units are Gaussians of full covariance,
+    and every question is answered as :class:`MultivariateGaussian` answers it; but values cost
+    one change of coordinates, not one per unit, and integrals of pairs a sum over variables.
+    ``norm`` is as it is there.
+    """
+
+    norm: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "norm", self._plain.norm)
+
+    @property
+    def _plain(self) -> MultivariateGaussian:
+        return MultivariateGaussian(self.norm)
+
+    @property
+    def fold_key(self) -> Hashable:
+        return TiedGaussian, self.norm
+
+    @property
+    def gram_dtype(self) -> torch.dtype:
+        return torch.float64
+
+    @property
+    def is_non_negative(self) -> bool:
+        return True
+
+    @property
+    def num_states(self) -> None:
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        return name_and_facts(self)
+
+    def check_scope(self, size: int) -> None:
+        self._plain.check_scope(size)
+
+    def check(self, column: Tensor, variable: int) -> None:
+        check_finite(column, variable)
+
+    def parameters(
+        self, size: int, num_units: int, generator: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        mean = torch.randn(num_units, size, generator=generator, dtype=torch.float64)
+        log_scale = 0.1 * torch.randn(num_units, size, generator=generator, dtype=torch.float64)
+        return {"mean": mean, "log_scale": log_scale, **_identity(size)}
+
+    def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
+        whiten = torch.eye(size, dtype=torch.float64)[None]
+        return {"centre": torch.zeros(1, size, dtype=torch.float64), "whiten": whiten}
+
+    def parameters_from(
+        self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        centre, unit = location_and_spread(sample)
+        points = ((sample.columns.double() - centre) / unit).nan_to_num(0.0).clamp(-FAR, FAR)
+        shares = sample.weights / sample.weights.sum()
+        mean = shares @ points
+        deviation = points - mean
+        covariance = unit[:, None] * (deviation.mT @ (shares[:, None] * deviation)) * unit
+        covariance = covariance + (LEAST_VARIANCE * unit.square()).diag()
+        return frame(centre + unit * mean, covariance, num_units, power, generator)
+
+    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+        return {"mean": p["log_scale"].exp()}
+
+    def values(self, p: Tensors, x: Tensor) -> Unscaled:
+        y = (x - p["centre"]) @ _map(p)[:, 0].mT  # (f, n, s)
+        # Squares are multiplied out to be matrix products. In double precision: a narrow unit far
+        # from the centre leaves few digits of the difference.
+        y, mean = y.double(), p["mean"].double()
+        precision = (-2 * p["log_scale"].double()).exp()  # (f, i, s)
+        factors = torch.cat([-0.5 * precision, mean * precision], -1)
+        quadratic = torch.cat([y.square(), y], -1) @ factors.mT  # (f, n, i)
+        constant = 0.5 * (mean.square() * precision).sum(-1) + p["log_scale"].sum(-1)
+        level = _log_volume(p) - x.shape[-1] * HALF_LOG_TWO_PI + self._log_height(p)
+        log_values = quadratic + (level - constant)[:, None]
+        return Unscaled(None, log_values.to(x.dtype))
+
+    def integral(self, p: Tensors, window: Window) -> Unscaled:
+        return self._plain.integral(untied(p), window)
+
+    def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
+        if q is not p or not window.is_total:
+            return self._plain.gram(untied(p), untied(p) if q is p else untied(q), window)
+        regions, units, size = p["mean"].shape
+        mean, log_scale = (p[name].mT.flatten(0, 1) for name in ("mean", "log_scale"))  # (f·s, i)
+        overlaps = gaussian_logs.log_overlaps(mean, log_scale, (mean, log_scale))
+        if overlaps is None:
+            plain = untied(p)
+            return self._plain.gram(plain, plain, window)
+        log_gram = overlaps.view(regions, size, units, units).sum(1)
+        height = self._log_height(p)
+        heights = height[:, :, None] + height[:, None, :] + _log_volume(p)[..., None]
+        return Unscaled(None, (log_gram + heights)[:, None])
+
+    def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> Unscaled:
+        return self._plain.partial_integral(untied(p), x, observed)
+
+    def partial_gram(
+        self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
+    ) -> Unscaled:
+        plain = untied(p)
+        return self._plain.partial_gram(plain, plain if q is p else untied(q), x, observed)
+
+    def sample_square(
+        self,
+        p: Tensors,
+        environment: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        return self._plain.sample_square(untied(p), environment, x, observed, generator)
+
+    def sample_units(
+        self,
+        p: Tensors,
+        units: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        return self._plain.sample_units(untied(p), units, x, observed, generator)
+
+    def answer_square(
+        self,
+        p: Tensors,
+        environment: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        questions: Sequence[Question | None],
+    ) -> list[Tensor | None]:
+        return self._plain.answer_square(untied(p), environment, x, observed, questions)
+
+    def answer_units(
+        self,
+        p: Tensors,
+        shares: Tensor,
+        x: Tensor,
+        observed: Sequence[bool],
+        questions: Sequence[Question | None],
+    ) -> list[Tensor | None]:
+        return self._plain.answer_units(untied(p), shares, x, observed, questions)
+
+    def tilted_gram(
+        self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
+    ) -> Unscaled:
+        return self._plain.tilted_gram(untied(p), x, observed, tilt)
+
+    def tilted_integral(
+        self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
+    ) -> Unscaled:
+        return self._plain.tilted_integral(untied(p), x, observed, tilt)
+
+    def overlap(self, p: Tensors) -> Tensor:
+        return self._plain.overlap(p)
+
+    def _log_height(self, p: Tensors) -> Tensor:
+        """log f_k / N_k, (f, i), in double precision."""
+        log_diagonal = p["log_scale"].double() - _log_volume(p)[..., None] / p["mean"].shape[-1]
+        return self._plain.log_height({"mean": p["mean"], "log_diagonal": log_diagonal})
+
+
+def untied(p: Tensors) -> Tensors:
+    """The same Gaussians as :class:`MultivariateGaussian` has them.
+
+    ``x = μ + A (m_k + σ_k z)`` for standard normal z, A being the inverse of B W: A with columns
+    multiplied by σ_k is triangular, as a Cholesky factor is.
+    """
+    change = _map(p)
+    identity = torch.eye(change.shape[-1], dtype=change.dtype, device=change.device)
+    back = torch.linalg.solve_triangular(change, identity, upper=False)  # A, (f, 1, s, s)
+    factor = back * p["log_scale"].exp()[:, :, None, :]
+    return {
+        "mean": p["centre"] + (back @ p["mean"][..., None])[..., 0],
+        "log_diagonal": back.diagonal(dim1=-2, dim2=-1).log() + p["log_scale"],
+        "lower": factor.tril(-1),
+    }
+
+
+def frame(
+    mean: Tensor,
+    covariance: Tensor,
+    num_units: int,
+    power: int,
+    generator: torch.Generator | None,
+) -> dict[str, Tensor]:
+    """Units whose powers are spread over one Gaussian, its mean (s,), its covariance (s, s)."""
+    size = len(mean)
+    is_few = size < FEW_VARIABLES
+    # A Gaussian to the power p is one of covariance Σ / p.
+    factor = torch.linalg.cholesky(power * covariance)
+    identity = torch.eye(size, dtype=factor.dtype)
+    whiten = torch.linalg.solve_triangular(factor, identity, upper=False)
+    scatter = (SCATTER_IF_FEW if is_few else 0.01) / math.sqrt(power)
+    place = scatter * torch.randn(num_units, size, generator=generator, dtype=factor.dtype)
+    widths = torch.linspace(*(WIDTHS_IF_FEW if is_few else WIDTHS), num_units, dtype=factor.dtype)
+    start = {"mean": place, "log_scale": widths[:, None].expand(num_units, size).clone()}
+    return {**start, **_identity(size), "centre": mean[None], "whiten": whiten[None]}
+
+
+def _identity(size: int) -> dict[str, Tensor]:
+    """B at its start: the identity."""
+    zeros = torch.zeros(1, size, size, dtype=torch.float64)
+    return {"log_diagonal": zeros[:, 0].clone(), "lower": zeros}
+
+
+def _map(p: Tensors) -> Tensor:
+    """B W, (f, 1, s, s)."""
+    return cholesky_factor(p) @ p["whiten"]
+
+
+def _log_volume(p: Tensors) -> Tensor:
+    """log det B W, (f, 1), in double precision."""
+    log_diagonal = p["whiten"].double().diagonal(dim1=-2, dim2=-1).log()
+    return (p["log_diagonal"].double() + log_diagonal).sum(-1)

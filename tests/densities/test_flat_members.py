@@ -1,0 +1,101 @@
+"""Flat members of a mixture evaluated together say what they say one by one."""
+
+import pytest
+import torch
+
+import subtractive as sub
+from subtractive.densities.flat_members import flat_members
+
+ONE_REGION = sub.flat([[2, 0, 1]])
+
+
+def member(seed, *, family=None, kind="squared", graph=ONE_REGION, dtype=torch.float64, units=4):
+    weights = sub.real_weights if kind == "squared" else sub.positive_weights
+    circuit = sub.Circuit(
+        graph,
+        family or sub.MultivariateGaussian(norm=2),
+        num_units=units,
+        num_outputs=2 if kind == "squared" else 1,
+        weights=weights,
+        seed=seed,
+        dtype=dtype,
+    )
+    return sub.SquaredCircuit(circuit) if kind == "squared" else sub.MonotonicCircuit(circuit)
+
+
+def rows(count=7):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(count, 3, generator=generator, dtype=torch.float64)
+
+
+FAMILIES = [sub.MultivariateGaussian(norm=2), sub.TiedGaussian(norm=2)]
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=["multivariate", "tied"])
+@pytest.mark.parametrize("kind", ["squared", "monotonic"])
+def test_values_and_slopes_are_those_of_the_members(family, kind):
+    members = [member(seed, family=family, kind=kind) for seed in range(3)]
+    mixture, x = sub.Mixture(members, weights=[1, 2, 3]), rows()
+    assert flat_members(members) is not None
+    expected = (
+        torch.stack([p.log_prob(x) for p in members]) + mixture.logits.log_softmax(0)[:, None]
+    )
+    expected = expected.logsumexp(0)
+    torch.testing.assert_close(mixture.log_prob(x), expected, rtol=1e-12, atol=1e-12)
+    parameters = list(mixture.parameters())
+    slopes = torch.autograd.grad(mixture.log_prob(x).sum(), parameters)
+    for slope, wanted in zip(slopes, torch.autograd.grad(expected.sum(), parameters), strict=True):
+        torch.testing.assert_close(slope, wanted, rtol=1e-9, atol=1e-11)
+
+
+def test_many_rows_in_blocks(monkeypatch):
+    mixture, x = sub.Mixture([member(0), member(1)]), rows(50)
+    whole = mixture.log_prob(x)
+    monkeypatch.setattr("subtractive.densities.flat_members.BLOCK", 300)
+    torch.testing.assert_close(mixture.log_prob(x), whole, rtol=1e-12, atol=1e-12)
+
+
+@torch.no_grad()
+def test_gaps_and_no_rows():
+    members = [member(seed) for seed in range(2)]
+    mixture, x = sub.Mixture(members), rows()
+    x[2, 1] = x[4, 0] = torch.nan
+    expected = torch.stack([p.log_prob(x) for p in members]).exp().mean(0).log()
+    torch.testing.assert_close(mixture.log_prob(x), expected, rtol=1e-10, atol=1e-10)
+    assert mixture.log_prob(x[:0]).shape == (0,)
+
+
+def test_rows_so_far_that_single_precision_underflows():
+    members = [member(seed, dtype=torch.float32) for seed in range(2)]
+    x = torch.tensor([[1e3, -2e3, 5e2], [0.0, 0.0, 0.0]])
+    expected = torch.stack([p.log_prob(x) for p in members]).logsumexp(0) - torch.tensor(2.0).log()
+    found = sub.Mixture(members).log_prob(x)
+    assert bool(found.isfinite().all())
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"family": sub.MultivariateGaussian()},
+        {"kind": "monotonic"},
+        {"units": 5},
+        {"graph": sub.flat([[0, 1], [2]])},
+        {"dtype": torch.float32},
+    ],
+    ids=["family", "kind", "units", "regions", "dtype"],
+)
+@torch.no_grad()
+def test_members_that_differ_are_asked_one_by_one(others):
+    members, x = [member(0), member(1, **others)], rows()
+    assert flat_members(members) is None
+    expected = torch.stack([p.log_prob(x) for p in members]).exp().mean(0).log()
+    torch.testing.assert_close(sub.Mixture(members).log_prob(x), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_members_that_cancel_are_refused_as_ever():
+    bad = member(1)
+    with torch.no_grad():
+        bad.circuit.layer(-1).weights.value.zero_()
+    with pytest.raises(sub.CancellationError):
+        sub.Mixture([member(0), bad]).log_prob(rows())
