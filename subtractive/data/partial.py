@@ -12,17 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
+from subtractive.data.patches import SEED, dequantised, read_redrawn
 from subtractive.data.splits import Array, Splits, as_splits, cut_tail, existing, standardised
-
-# Noise that makes bytes continuous, and orders rows, is the same in every program.
-SEED = 0
 
 
 def read_patches(folder: Path) -> Splits:
-    """8 x 8 patches of the BSDS300 images as bytes: noise of one grey level, less their mean.
+    """8 x 8 patches of the BSDS300 images, which come as bytes.
 
-    The last pixel follows from the others and is left out. Not standardised: all pixels have the
-    same unit, and published numbers are in it.
+    Not standardised: all pixels have the same unit, and published numbers are in it.
     """
     name = "bsds300_quarter_u8.npz"
     path = existing(folder, (f"bsds300/{name}", name), "BSDS300 patches")
@@ -33,14 +30,6 @@ def read_patches(folder: Path) -> Splits:
         )
     note = "BSDS300 images, patches drawn anew, a quarter of the official number"
     return as_splits((train, valid, test), note)
-
-
-def dequantised(grey: np.ndarray, seed: int) -> Array:
-    """Patches of bytes (n, 64) as rows (n, 63) of single precision."""
-    noise = np.random.default_rng(seed).random(grey.shape, dtype=np.float32)
-    patches: Array = (grey.astype(np.float32) + noise) / np.float32(256)
-    patches -= patches.mean(1, keepdims=True)
-    return patches[:, :-1]
 
 
 def read_miniboone_part(folder: Path) -> Splits:
@@ -82,6 +71,7 @@ def _shuffled(rows: Array) -> Array:
 
 
 READERS: dict[str, Callable[[Path], Splits]] = {
+    "bsds300-redrawn": read_redrawn,
     "bsds300-quarter": read_patches,
     "miniboone-valid": read_miniboone_part,
     "power-subset": read_power_part,

@@ -23,12 +23,16 @@ from subtractive.experiments.training import Schedule, train
 from subtractive.report.figures import MODEL, quiet
 
 EM, FROM_EM, MPC_FROM_EM = "EM", "squares from EM", "MPC from EM"
+FRAMES, MPC_FRAMES = "frames", "MPC frames"
 TREES, GROUPED, ADDITIVE = "trees", "grouped trees", "MPC trees"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model of a set is built and trained; EM sees the first ``em_rows`` rows."""
+    """How a model of a set is built and trained; EM sees the first ``em_rows`` rows.
+
+    ``units`` are those of each tree, or of each frame.
+    """
 
     model: str
     units: int = 0
@@ -38,13 +42,21 @@ class Recipe:
     squares: int = 8
     trees: int = 1
     group: int = 1
+    frames: int = 0
     em_rows: int = 50_000
 
 
 # By set, those first that say most.
 RECIPES: dict[str, tuple[Recipe, ...]] = {
+    "bsds300-redrawn": (
+        Recipe(GAUSSIAN),
+        Recipe(FRAMES, 32, epochs=4, rate=0.01, batch=2048, frames=128),
+        Recipe(MPC_FRAMES, 32, epochs=4, rate=0.01, batch=2048, frames=128),
+    ),
     "bsds300-quarter": (
         Recipe(GAUSSIAN),
+        Recipe(FRAMES, 32, epochs=4, rate=0.01, batch=1024, frames=64),
+        Recipe(MPC_FRAMES, 32, epochs=4, rate=0.01, batch=1024, frames=64),
         Recipe(EM, 64, em_rows=100_000),
         # Large batches: most of a step is the integrals of all pairs of components.
         Recipe(FROM_EM, 64, epochs=4, batch=4096, em_rows=100_000),
@@ -54,6 +66,8 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
     "power-subset": (
         Recipe(GAUSSIAN),
         Recipe(EM, 64),
+        Recipe(FRAMES, 64, epochs=40, frames=8),
+        Recipe(MPC_FRAMES, 64, epochs=40, frames=8),
         Recipe(TREES, 64, epochs=40),
         Recipe(ADDITIVE, 64, epochs=40),
         Recipe(NSF, 128, epochs=60, rate=2e-3),
@@ -68,6 +82,8 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
     "protein": (
         Recipe(GAUSSIAN),
         Recipe(EM, 64),
+        Recipe(FRAMES, 32, epochs=40, frames=16),
+        Recipe(MPC_FRAMES, 32, epochs=40, frames=16),
         Recipe(FROM_EM, 64, epochs=20),
         Recipe(MPC_FROM_EM, 64, epochs=20),
         Recipe(GROUPED, 48, epochs=30, group=5),
@@ -83,6 +99,8 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
     "miniboone-valid": (
         Recipe(GAUSSIAN),
         Recipe(EM, 16),
+        Recipe(FRAMES, 16, epochs=20, rate=0.01, batch=256, frames=8),
+        Recipe(MPC_FRAMES, 16, epochs=20, rate=0.01, batch=256, frames=8),
         Recipe(FROM_EM, 16, epochs=40, batch=256),
         Recipe(MPC_FROM_EM, 16, epochs=40, batch=256),
         Recipe(NSF, 128, epochs=60, rate=2e-3, batch=256),
@@ -106,6 +124,8 @@ class RealData(Experiment):
     models: tuple[str, ...] = (
         GAUSSIAN,
         EM,
+        FRAMES,
+        MPC_FRAMES,
         FROM_EM,
         MPC_FROM_EM,
         TREES,
@@ -160,6 +180,7 @@ class RealData(Experiment):
             "squares": recipe.squares,
             "trees": recipe.trees,
             "group": recipe.group,
+            "frames": recipe.frames,
             "em_rows": recipe.em_rows,
         }
         return {"set": name, **facts, "seed": seed}
@@ -232,6 +253,17 @@ def from_em(recipe: Recipe, splits: Splits, seed: int) -> sub.Density:
     return sub.monotonic_gaussian_mixture(*parts, dtype=torch.float64)
 
 
+def from_frames(recipe: Recipe, splits: Splits, seed: int) -> sub.Density:
+    """Frames found by EM, with several Gaussians in each."""
+    return sub.gaussian_frames(
+        splits.train,
+        recipe.frames,
+        recipe.units,
+        is_squared=recipe.model == FRAMES,
+        seed=seed,
+    )
+
+
 def from_columns(recipe: Recipe, splits: Splits, seed: int) -> sub.Density:
     """Random binary trees, of single variables or of groups of correlated ones."""
     model = MPC if recipe.model == ADDITIVE else SQUARES
@@ -247,6 +279,8 @@ START: dict[str, Callable[[Recipe, Splits, int], sub.Density]] = {
     EM: from_em,
     FROM_EM: from_em,
     MPC_FROM_EM: from_em,
+    FRAMES: from_frames,
+    MPC_FRAMES: from_frames,
     TREES: from_columns,
     GROUPED: from_columns,
     ADDITIVE: from_columns,

@@ -23,6 +23,8 @@ from subtractive.numerics.unscaled import Unscaled
 # far from all rows. Standard deviations of places, and of which width, below so many variables.
 FEW_VARIABLES = 20
 SCATTER_IF_FEW, WIDTHS_IF_FEW, WIDTHS = 0.5, (-0.7, 0.3), (-1.0, 1.0)
+# A unit so many of its widths from the centre is multiplied out in double precision.
+FAR_IN_WIDTHS = 16.0
 # Variances of a frame that is started from rows, as a share of those of the rows.
 LEAST_VARIANCE = 1e-6
 
@@ -104,16 +106,17 @@ class TiedGaussian(InputFamily):
 
     def values(self, p: Tensors, x: Tensor) -> Unscaled:
         y = (x - p["centre"]) @ _map(p)[:, 0].mT  # (f, n, s)
-        # Squares are multiplied out to be matrix products. In double precision: a narrow unit far
-        # from the centre leaves few digits of the difference.
-        y, mean = y.double(), p["mean"].double()
-        precision = (-2 * p["log_scale"].double()).exp()  # (f, i, s)
-        factors = torch.cat([-0.5 * precision, mean * precision], -1)
-        quadratic = torch.cat([y.square(), y], -1) @ factors.mT  # (f, n, i)
-        constant = 0.5 * (mean.square() * precision).sum(-1) + p["log_scale"].sum(-1)
-        level = _log_volume(p) - x.shape[-1] * HALF_LOG_TWO_PI + self._log_height(p)
-        log_values = quadratic + (level - constant)[:, None]
-        return Unscaled(None, log_values.to(x.dtype))
+        mean, log_scale = p["mean"], p["log_scale"]
+        # Squares are multiplied out to be matrix products, for which narrow units far from the
+        # centre need more digits.
+        if bool((mean.detach().abs() * (-log_scale.detach()).exp()).amax() > FAR_IN_WIDTHS):
+            y, mean, log_scale = y.double(), mean.double(), log_scale.double()
+        precision = (-2 * log_scale).exp()  # (f, i, s)
+        pull = mean * precision
+        quadratic = torch.baddbmm(y.square() @ precision.mT, y, pull.mT, beta=-0.5)  # (f, n, i)
+        constant = (0.5 * mean * pull + log_scale + HALF_LOG_TWO_PI).double().sum(-1)
+        level = _log_volume(p) + self._log_height(p) - constant
+        return Unscaled(None, (quadratic + level[:, None].to(quadratic.dtype)).to(x.dtype))
 
     def integral(self, p: Tensors, window: Window) -> Unscaled:
         return self._plain.integral(untied(p), window)

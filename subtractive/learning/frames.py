@@ -18,10 +18,11 @@ from subtractive.learning.expectation_maximisation import (
     Limits,
     fit_gaussian_mixture,
 )
+from subtractive.learning.initialise import MAX_ROWS, row_weights
 from subtractive.regions.trees import flat
 
 # EM only finds where the frames start: few steps, and variances that few rows cannot take to zero.
-EM_LIMITS = Limits(max_iterations=20, tolerance=1e-2, floor=1e-4)
+EM_LIMITS = Limits(max_iterations=10, tolerance=1e-2, floor=1e-4)
 
 
 def gaussian_frames(
@@ -49,8 +50,12 @@ def gaussian_frames(
     torch.Size([200])
     """
     count = whole_number("num_units", num_units, 1)
-    found = fit_gaussian_mixture(data, num_frames, weights=weights, seed=seed, limits=EM_LIMITS)
     generator = as_generator(seed)
+    if isinstance(data, Tensor) and len(data) > MAX_ROWS:
+        some = torch.randperm(len(data), generator=generator)[:MAX_ROWS]
+        weights = None if weights is None else row_weights(weights, len(data))[some]
+        data = data[some]
+    found = fit_gaussian_mixture(data, num_frames, weights=weights, seed=seed, limits=EM_LIMITS)
     dtype = dtype or torch.get_default_dtype()
     kept = (found.weights > 0).nonzero()[:, 0].tolist()
     members = [_member(found, k, count, generator, is_squared=is_squared).to(dtype) for k in kept]

@@ -1,13 +1,16 @@
 """Real sets are cut and scaled as published, and missing or foreign files are named."""
 
+import io
 import sys
+import tarfile
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 
-from subtractive.data import partial, uci
+from subtractive.data import partial, patches, uci
 from subtractive.data.binary import load_binary
 from subtractive.data.real import SETS, load_real
 from subtractive.data.splits import as_splits, cut_tail
@@ -218,3 +221,50 @@ def test_binary_sets_come_from_packed_bits_or_text(tmp_path, random):
         load_binary("kdd", str(tmp_path))
     with pytest.raises(ValueError, match="Name it with --data DIR"):
         load_binary("kdd", "")
+
+
+def write_images(path, counts, random):
+    """A tar file of small images of one grey level each, so that a patch tells its image."""
+    with tarfile.open(path, "w") as archive:
+        for part, count in counts.items():
+            for number in range(count):
+                grey = np.full((12, 9), (100 if part == "test" else 0) + number, np.uint8)
+                data = io.BytesIO()
+                Image.fromarray(grey).save(data, "PNG")
+                member = tarfile.TarInfo(f"images/{part}/{number:03}.png")
+                member.size = len(data.getvalue())
+                data.seek(0)
+                archive.addfile(member, data)
+
+
+def test_patches_are_drawn_from_images_kept_apart(tmp_path, random):
+    write_images(tmp_path / "images.tar", {"train": 25, "test": 3}, random)
+    splits = patches.read_redrawn(tmp_path, (300, 200, 100))
+    assert splits.shapes == ((300, 63), (200, 63), (100, 63))
+    again = patches.read_redrawn(tmp_path, (300, 200, 100))
+    assert torch.equal(again.train, splits.train)
+    learned = patches.read_images(tmp_path / "images.tar", "train")
+    assert [int(image[0, 0]) for image in learned] == list(range(25))
+    order = np.random.default_rng(patches.SEED).permutation(25)
+    drawn = [
+        patches.draw_patches([learned[k] for k in some], 500, random)
+        for some in (order[20:], order[:20])
+    ]
+    assert not set(drawn[0].ravel()) & set(drawn[1].ravel())
+    assert (drawn[1] == drawn[1][:, :1]).all()  # whole patches come from one image
+
+
+def test_a_patch_is_a_window_of_its_image(random):
+    image = np.arange(20 * 30, dtype=np.uint16).reshape(20, 30).astype(np.uint8)
+    windows = {image[r : r + 8, c : c + 8].tobytes() for r in range(13) for c in range(23)}
+    drawn = patches.draw_patches([image], 400, random)
+    assert {patch.tobytes() for patch in drawn} <= windows
+    assert len({patch.tobytes() for patch in drawn}) > 50
+
+
+def test_images_that_are_missing_are_named(tmp_path, random):
+    with pytest.raises(FileNotFoundError, match=r"BSDS300 images: there is no file .*images\.tar"):
+        patches.read_redrawn(tmp_path)
+    write_images(tmp_path / "images.tar", {"train": 20, "test": 3}, random)
+    with pytest.raises(ValueError, match="more than 20 of them in train: it has 20 in train"):
+        patches.read_redrawn(tmp_path)
