@@ -154,7 +154,7 @@ def test_foreign_files_are_refused_by_their_shapes(tmp_path, random):
 
 
 def test_sets_are_known_by_name_and_need_a_folder():
-    assert len(SETS) == 11
+    assert len(SETS) == 12
     with pytest.raises(ValueError, match=r"there is no set 'moons': choose from power, gas"):
         load_real("moons", "folder")
     with pytest.raises(ValueError, match="Name it with --data DIR"):
