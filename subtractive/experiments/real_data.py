@@ -66,8 +66,8 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
     "power-subset": (
         Recipe(GAUSSIAN),
         Recipe(EM, 64),
-        Recipe(FRAMES, 64, epochs=40, frames=8),
-        Recipe(MPC_FRAMES, 64, epochs=40, frames=8),
+        Recipe(FRAMES, 64, epochs=30, frames=8),
+        Recipe(MPC_FRAMES, 64, epochs=30, frames=8),
         Recipe(TREES, 64, epochs=40),
         Recipe(ADDITIVE, 64, epochs=40),
         Recipe(NSF, 128, epochs=60, rate=2e-3),
@@ -82,8 +82,8 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
     "protein": (
         Recipe(GAUSSIAN),
         Recipe(EM, 64),
-        Recipe(FRAMES, 32, epochs=40, frames=16),
-        Recipe(MPC_FRAMES, 32, epochs=40, frames=16),
+        Recipe(FRAMES, 16, epochs=30, frames=64),
+        Recipe(MPC_FRAMES, 16, epochs=30, frames=64),
         Recipe(FROM_EM, 64, epochs=20),
         Recipe(MPC_FROM_EM, 64, epochs=20),
         Recipe(GROUPED, 48, epochs=30, group=5),
@@ -99,8 +99,8 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
     "miniboone-valid": (
         Recipe(GAUSSIAN),
         Recipe(EM, 16),
-        Recipe(FRAMES, 16, epochs=20, rate=0.01, batch=256, frames=8),
-        Recipe(MPC_FRAMES, 16, epochs=20, rate=0.01, batch=256, frames=8),
+        Recipe(FRAMES, 32, epochs=20, rate=0.01, batch=256, frames=8),
+        Recipe(MPC_FRAMES, 32, epochs=20, rate=0.01, batch=256, frames=8),
         Recipe(FROM_EM, 16, epochs=40, batch=256),
         Recipe(MPC_FROM_EM, 16, epochs=40, batch=256),
         Recipe(NSF, 128, epochs=60, rate=2e-3, batch=256),
