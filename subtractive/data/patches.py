@@ -27,15 +27,15 @@ SEED = 0
 def read_redrawn(folder: Path, num_patches: Sequence[int] = NUM_PATCHES) -> Splits:
     """As many patches as the official set has, from the 300 images in a tar file."""
     path = existing(folder, ("bsds300/images.tar", "images.tar"), "BSDS300 images")
-    learned, test = read_images(path, "train"), read_images(path, "test")
+    learned, unseen = read_images(path, "train"), read_images(path, "test")
     random = np.random.default_rng(SEED)
     order = random.permutation(len(learned))
-    valid = [learned[k] for k in order[:NUM_VALID_IMAGES]]
-    train = [learned[k] for k in order[NUM_VALID_IMAGES:]]
+    kept = [learned[k] for k in order[:NUM_VALID_IMAGES]]
+    rest = [learned[k] for k in order[NUM_VALID_IMAGES:]]
     train, valid, test = (
         dequantised(draw_patches(images, count, random), SEED + number)
         for number, (images, count) in enumerate(
-            zip((train, valid, test), num_patches, strict=True)
+            zip((rest, kept, unseen), num_patches, strict=True)
         )
     )
     return as_splits((train, valid, test), "BSDS300 images, as many patches, drawn anew")

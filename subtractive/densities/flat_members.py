@@ -17,6 +17,7 @@ from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.scaled import Scaled, log_magnitudes, log_sums
 from subtractive.numerics.unscaled import Unscaled
+from subtractive.queries.evidence import Evidence
 
 # How many numbers the messages of one block of rows may hold, which bounds the memory.
 BLOCK = 2**24
@@ -34,28 +35,51 @@ class FlatMembers(NamedTuple):
     weights: Tensor  # (m, s, i)
     are_squared: bool
 
-    def log_weights(self, x: Tensor) -> Tensor | None:
-        """log Σ_s |c_s|², or log c, of complete rows, (n, m); ``None`` where digits are lost."""
-        columns = x.to(self.weights.dtype)
-        count, size, units = self.weights.shape
-        step = max(1, BLOCK // (count * (4 * x.shape[1] + 2 * units + size)))
-        parts = [self._log_roots(self._values(rows)) for rows in columns.split(step)]
+    def log_weights(self, evidence: Evidence) -> Tensor | None:
+        """log Σ_s ∫|c_s|², or log ∫c, given evidence, (n, m); ``None`` where digits are lost."""
+        patterns, which = torch.unique(evidence.observed, dim=0, return_inverse=True)
+        order = which.argsort(stable=True)
+        groups = zip(patterns.tolist(), order.split(torch.bincount(which).tolist()), strict=True)
+        parts = [self._of_pattern(evidence.x[rows], pattern) for pattern, rows in groups]
         if any(bool(part.isnan().any()) for part in parts):
             return None
-        return torch.cat(parts, 1).mT
+        return torch.cat(parts, 1).mT[order.argsort()]
+
+    def _of_pattern(self, x: Tensor, observed: Sequence[bool]) -> Tensor:
+        """What the roots say of rows that all have the same variables observed, (m, n)."""
+        if not any(observed):
+            return self._log_roots(self._integrals()).expand(-1, len(x))
+        count, size, units = self.weights.shape
+        grams = 0 if all(observed) or not self.are_squared else 4 * units * (units + size)
+        step = max(1, BLOCK // (count * (4 * x.shape[1] + 2 * units + size + grams)))
+        return torch.cat(
+            [self._log_roots(self._leaf(rows, observed)) for rows in x.split(step)], 1
+        )
+
+    def _leaf(self, x: Tensor, observed: Sequence[bool]) -> Unscaled:
+        """The message of the members' inputs: f, or the integrals of f or f fᵀ over the gaps."""
+        everywhere = x.expand(len(self.weights), *x.shape)
+        if all(observed):
+            return self.family.values(self.tensors, everywhere.to(self.weights.dtype))
+        p = self._doubled()
+        if self.are_squared:
+            return self.family.partial_gram(p, p, everywhere.double(), observed)
+        return self.family.partial_integral(p, everywhere.double(), observed)
 
     def log_normalisers(self) -> Tensor | None:
         """log Z of each member, (m,), in double precision; ``None`` where digits are lost."""
-        p = {name: tensor.double() for name, tensor in self.tensors.items()}
-        if self.are_squared:
-            leaves = self.family.gram(p, p, EVERYWHERE)
-        else:
-            leaves = self.family.integral(p, EVERYWHERE)
-        log_normalisers = self._log_roots(leaves)[:, 0]
+        log_normalisers = self._log_roots(self._integrals())[:, 0]
         return log_normalisers if bool(log_normalisers.isfinite().all()) else None
 
-    def _values(self, rows: Tensor) -> Unscaled:
-        return self.family.values(self.tensors, rows.expand(len(self.weights), *rows.shape))
+    def _integrals(self) -> Unscaled:
+        """∫ f fᵀ, or ∫ f, of all members' inputs."""
+        p = self._doubled()
+        if self.are_squared:
+            return self.family.gram(p, p, EVERYWHERE)
+        return self.family.integral(p, EVERYWHERE)
+
+    def _doubled(self) -> Tensors:
+        return {name: tensor.double() for name, tensor in self.tensors.items()}
 
     def _log_roots(self, leaves: Unscaled) -> Tensor:
         """What the roots say, (m, n): NaN where the mantissas cannot be trusted."""
@@ -82,7 +106,8 @@ def flat_members(members: Sequence[Density]) -> FlatMembers | None:
         layer, sums = circuit.input_layer(0), circuit.layer(-1)
         if len(circuit.layers) > 1 or len(layer.scopes) > 1 or len(circuit.inputs) > 1:
             return None
-        if not isinstance(sums.weights, RealWeights | PositiveWeights):
+        is_real = isinstance(sums.weights, RealWeights | PositiveWeights)
+        if not is_real or layer.family.num_states is not None:
             return None
         layers.append(layer)
         weights.append(sums.weights())

@@ -69,10 +69,10 @@ class Mixture(Density):
 
     def _quick_log_members(self, evidence: Evidence) -> Tensor | None:
         """log p_m(evidence), (n, m), if all members can be evaluated together."""
-        if len(evidence) == 0 or not bool(evidence.observed.all()):
+        if len(evidence) == 0 or evidence.lower is not None or evidence.upper is not None:
             return None
         together = flat_members(self._densities())
-        log_weights = None if together is None else together.log_weights(evidence.x)
+        log_weights = None if together is None else together.log_weights(evidence)
         log_normalisers = None if together is None else together.log_normalisers()
         if log_weights is None or log_normalisers is None:
             return None

@@ -55,14 +55,27 @@ def test_many_rows_in_blocks(monkeypatch):
     torch.testing.assert_close(mixture.log_prob(x), whole, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("family", FAMILIES, ids=["multivariate", "tied"])
+@pytest.mark.parametrize("kind", ["squared", "monotonic"])
 @torch.no_grad()
-def test_gaps_and_no_rows():
-    members = [member(seed) for seed in range(2)]
+def test_gaps_and_no_rows(family, kind, monkeypatch):
+    members = [member(seed, family=family, kind=kind) for seed in range(2)]
     mixture, x = sub.Mixture(members), rows()
-    x[2, 1] = x[4, 0] = torch.nan
+    x[2, 1] = x[4, 0] = x[5, 0] = x[6] = torch.nan
     expected = torch.stack([p.log_prob(x) for p in members]).exp().mean(0).log()
     torch.testing.assert_close(mixture.log_prob(x), expected, rtol=1e-10, atol=1e-10)
+    monkeypatch.setattr("subtractive.densities.flat_members.BLOCK", 100)
+    torch.testing.assert_close(mixture.log_prob(x), expected, rtol=1e-10, atol=1e-10)
     assert mixture.log_prob(x[:0]).shape == (0,)
+
+
+@torch.no_grad()
+def test_boxes_are_asked_of_each_member():
+    graph, x = sub.flat([[0]]), torch.tensor([-0.3, 0.8], dtype=torch.float64)
+    mixture = sub.Mixture([member(seed, graph=graph) for seed in range(2)])
+    below = mixture.cdf(0, x)
+    inside = mixture.probability({0: (-0.3, 0.8)})
+    torch.testing.assert_close(inside, below[1] - below[0], rtol=1e-9, atol=1e-12)
 
 
 def test_rows_so_far_that_single_precision_underflows():
@@ -91,6 +104,18 @@ def test_members_that_differ_are_asked_one_by_one(others):
     assert flat_members(members) is None
     expected = torch.stack([p.log_prob(x) for p in members]).exp().mean(0).log()
     torch.testing.assert_close(sub.Mixture(members).log_prob(x), expected, rtol=1e-6, atol=1e-6)
+
+
+@torch.no_grad()
+def test_states_are_not_asked_together():
+    graph = sub.flat(1)
+    members = [
+        sub.SquaredCircuit(sub.Circuit(graph, sub.Categorical(4), num_units=2, seed=seed))
+        for seed in range(2)
+    ]
+    assert flat_members(members) is None
+    table = sub.Mixture(members).pdf(0, torch.arange(4))
+    torch.testing.assert_close(sub.Mixture(members).probability({0: {1, 3}}), table[[1, 3]].sum())
 
 
 def test_members_that_cancel_are_refused_as_ever():
