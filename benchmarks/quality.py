@@ -191,9 +191,10 @@ def estimator(rows: Splits, num_seeds: int) -> list[Result]:
         begin = time.process_time()
         model = sub.SubtractiveMixture(random_state=seed).fit(together)
         seconds = time.process_time() - begin
-        is_flat = isinstance(model.density_.families[0], sub.MultivariateGaussian)
+        note = {sub.MultivariateGaussian: "flat", sub.TiedGaussian: "frames"}.get(
+            type(model.density_.families[0]), "tree"
+        )
         score = model.score(rows.test.double().numpy())
-        note = "flat" if is_flat else "tree"
         results.append(Result(model.history_.best_score, score, seconds, note))
         tell("estimator", seed, results[-1])
     return results

@@ -26,6 +26,7 @@ from subtractive.inputs.embedding import whole_number
 from subtractive.inputs.gaussian import Gaussian
 from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
 from subtractive.learning.expectation_maximisation import fit_gaussian_mixture
+from subtractive.learning.frames import gaussian_frames
 from subtractive.learning.history import History
 from subtractive.learning.initialise import initialise
 from subtractive.learning.loop import fit
@@ -42,9 +43,11 @@ from subtractive.tables.rows import Rows, batch_size, split
 KINDS = ("squared", "monotonic", "squared-monotonic")
 STRUCTURES = ("auto", "binary", "linear", "flat", "chow-liu")
 COVARIANCES = ("full", "diagonal")
-# What a user leaves open, see docs/quality.md: squares of a tree, sizes that EM tries.
+# What a user leaves open, see docs/quality.md: squares of a tree, numbers of components that EM
+# tries, numbers of frames and of units in each.
 SQUARES = 8
 SIZES = (4, 16, 64)
+FRAMES, UNITS_OF_FRAME = (8, 32), 16
 # EM starts so often, but large problems once: so many rows times components times columns².
 RESTARTS, LARGE = 3, 5 * 10**7
 # Of fewer rows per column a tree learns less than full covariances do: it is not tried.
@@ -176,6 +179,11 @@ class Recipe:
         if has_tree:
             start = partial(self._from_data, train, families)
             yield Candidate(start, STEPS, LEAST_EPOCHS)
+        if starts_from_em and self._may_have_frames(train):
+            for count in _affordable(FRAMES, train, 4):
+                start = partial(self._from_frames, train, count)
+                yield Candidate(start, STEPS_AFTER_EM, LEAST_EPOCHS)
+            return
         # Which size is best shows after training only: EM overfits sizes that learn well.
         for size in self._sizes(train) if starts_from_em else []:
             is_wide = size * len(families) > WIDE
@@ -198,14 +206,18 @@ class Recipe:
         few_patterns = len(torch.unique(rows.x.isnan(), dim=0)) <= MOST_PATTERNS
         return self.structure == "auto" and mostly_complete and few_patterns
 
+    def _may_have_frames(self, rows: Rows) -> bool:
+        """Whether all is left open, and no entry is missing: rows with gaps take frames long."""
+        is_open = self.num_components is None and self.num_squares is None
+        return self.structure == "auto" and is_open and not bool(rows.x.isnan().any())
+
     def _sizes(self, rows: Rows) -> list[int]:
         """How many components EM tries: as the user says, or as the rows can pay for."""
         if self.num_components is not None and self.structure == "flat":
             return [self.num_components]
-        most = max(1, len(rows.x) // (2 * rows.x.shape[1]))
         if self.num_components is not None:
-            return [min(self.num_components, most)]
-        return [size for size in SIZES if size <= most] or [most]
+            return [min(self.num_components, _most_components(rows, 2))]
+        return _affordable(SIZES, rows, 2)
 
     def _from_em(self, rows: Rows, size: int, seed: int) -> Density:
         """A Gaussian mixture found by EM: exactly, as a circuit that may learn to subtract."""
@@ -222,6 +234,18 @@ class Recipe:
         if self.kind == "monotonic":
             return monotonic_gaussian_mixture(*parts, dtype=torch.float64)
         return squared_gaussian_mixture(*parts, dtype=torch.float64)
+
+    def _from_frames(self, rows: Rows, count: int, seed: int) -> Density:
+        """Several frames found by EM, with Gaussians of different places and widths in each."""
+        return gaussian_frames(
+            rows.x,
+            count,
+            UNITS_OF_FRAME,
+            is_squared=self.kind == "squared",
+            weights=rows.weights,
+            seed=seed,
+            dtype=torch.float32,
+        )
 
     def _from_data(self, rows: Rows, families: Sequence[InputFamily], seed: int) -> Density:
         """Circuits over one or several structures, their inputs started from the columns."""
@@ -266,6 +290,16 @@ def is_hopeless(density: Density, valid: Rows | None, best: Learned, candidate: 
     with torch.no_grad():
         score = float((valid.weights * density.log_prob(valid.x)).sum() / valid.weights.sum())
     return best.history.best_score - score > candidate.reach * valid.x.shape[1]
+
+
+def _most_components(rows: Rows, rows_per_column: int) -> int:
+    """How many covariances the rows can pay for, each so many rows for every column."""
+    return max(1, len(rows.x) // (rows_per_column * rows.x.shape[1]))
+
+
+def _affordable(sizes: Sequence[int], rows: Rows, rows_per_column: int) -> list[int]:
+    most = _most_components(rows, rows_per_column)
+    return [size for size in sizes if size <= most] or [most]
 
 
 def units_of_tree(rows: Rows) -> int:

@@ -261,7 +261,12 @@ def test_binary_sets_are_learned_by_all_models_on_all_trees(tmp_path, folder):
 def test_recipes_improve_on_their_start_or_keep_it(tmp_path, folder, monkeypatch):
     small = {
         "power-subset": tuple(
-            replace(recipe, units=min(recipe.units, 3), epochs=min(recipe.epochs, 2))
+            replace(
+                recipe,
+                units=min(recipe.units, 3),
+                epochs=min(recipe.epochs, 2),
+                frames=min(recipe.frames, 2),
+            )
             for recipe in RECIPES["power-subset"]
             if recipe.model != "NSF"
         ),
@@ -269,17 +274,37 @@ def test_recipes_improve_on_their_start_or_keep_it(tmp_path, folder, monkeypatch
             Recipe(real_data.FROM_EM, 2, epochs=2, batch=50),
             Recipe(real_data.MPC_FROM_EM, 2, epochs=2, batch=50),
             Recipe(real_data.GROUPED, 2, epochs=2, group=2),
+            Recipe(real_data.FRAMES, 3, epochs=2, batch=50, frames=2),
+            Recipe(real_data.TREES, 2, epochs=2, tries=3),
         ),
     }
     monkeypatch.setattr(real_data, "RECIPES", small)
     study = RealData(data=folder, sets=("power-subset", "protein"), seeds=(0, 1))
     outputs = execute(study, tmp_path, progress=False)
     rows = {(row["set"], row["model"]): row for row in table(outputs, "scores")}
-    assert len(rows) == 7
+    assert len(rows) == 11
     assert float(rows["protein", "squares from EM"]["median"]) > -8
     assert "scores.png" in {path.name for path in outputs.written}
     with pytest.raises(ValueError, match="there is no recipe for 'gas'"):
         RealData(data=folder, sets=("gas",)).runs()
+
+
+def test_of_several_trees_the_one_is_kept_that_learns_best_at_first(folder, monkeypatch):
+    splits = load_real("protein", folder)
+    recipe = Recipe(real_data.TREES, 2, epochs=20, batch=50, tries=3)
+    trained = []
+
+    def remember(density, rows, schedule, **settings):
+        history = train(density, rows, schedule, **settings)
+        trained.append((history.best_score, density.circuit.graph, schedule.epochs))
+        return history
+
+    monkeypatch.setattr(real_data, "train", remember)
+    density = real_data.best_try(recipe, splits, seed=4)
+    assert [epochs for *_, epochs in trained] == [2, 2, 2]
+    assert len({graph.describe().__repr__() for _, graph, _ in trained}) == 3
+    best = max(trained, key=lambda one: one[0])
+    assert density.circuit.graph.describe() == best[1].describe()
 
 
 @pytest.mark.parametrize("name", ["uci", "debd", "real-data"])
