@@ -43,8 +43,12 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
         kind: ``"squared"`` may subtract; ``"monotonic"`` only adds, as usual mixtures do;
             ``"squared-monotonic"`` squares what only adds.
         structure: Which columns meet when: ``"binary"`` or ``"linear"`` for a random tree,
-            ``"chow-liu"`` for one from the data, ``"flat"`` for a shallow mixture; ``"auto"``
-            tries a flat one and a binary tree and keeps what held-out rows find more likely.
+            ``"chow-liu"`` for one from the data, ``"flat"`` for a shallow mixture. ``"auto"``
+            tries a binary tree and, where all columns are continuous, shallow mixtures
+            of full covariances (in 8 and in 32 frames, see :func:`gaussian_frames`; of
+            components, where values are missing or ``n_components`` is given), and keeps what
+            held-out rows find most likely. The probability of a box over several columns needs
+            a tree.
         n_squares: How many squares are summed; 8 in trees if not given.
         n_structures: Over more than one random tree the model is a mixture.
         covariance: Of the components of a flat mixture: ``"full"`` or ``"diagonal"``.

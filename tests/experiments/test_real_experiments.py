@@ -11,6 +11,7 @@ from scipy.stats import multivariate_normal
 
 import subtractive as sub
 from subtractive.cli import main
+from subtractive.data.real import load_real
 from subtractive.data.splits import Splits
 from subtractive.experiments import competitors, real_data
 from subtractive.experiments.base import Record
@@ -31,7 +32,7 @@ from subtractive.experiments.real_data import RECIPES, RealData, Recipe
 from subtractive.experiments.registry import full, quick
 from subtractive.experiments.running import execute
 from subtractive.experiments.store import Runs
-from subtractive.experiments.training import Schedule
+from subtractive.experiments.training import Schedule, train
 from subtractive.experiments.uci import Uci
 from subtractive.experiments.uci_paper import BEST, OTHERS, SETS, grid_of
 
