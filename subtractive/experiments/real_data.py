@@ -96,8 +96,8 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
     "pumadyn32nm": (
         Recipe(GAUSSIAN),
         Recipe(EM, 16),
-        Recipe(TREES, 32, epochs=40, batch=256, trees=2),
-        Recipe(ADDITIVE, 32, epochs=40, batch=256, trees=2),
+        Recipe(TREES, 32, epochs=40, batch=256, trees=2, tries=4),
+        Recipe(ADDITIVE, 32, epochs=40, batch=256, trees=2, tries=4),
         Recipe(NSF, 128, epochs=60, rate=2e-3),
     ),
     "miniboone-valid": (
