@@ -32,8 +32,8 @@ TREES, GROUPED, ADDITIVE = "trees", "grouped trees", "MPC trees"
 class Recipe:
     """How a model of a set is built and trained; EM sees the first ``em_rows`` rows.
 
-    ``units`` are those of each tree, or of each frame. Of ``tries`` random trees, that is kept
-    which validation finds best after a tenth of the epochs.
+    ``units`` are those of each tree, or of each frame. Several ``members`` are trained
+    apart, each from a start (and trees) of its own, and mixed with equal weights.
     """
 
     model: str
@@ -43,7 +43,7 @@ class Recipe:
     batch: int = 512
     squares: int = 8
     trees: int = 1
-    tries: int = 1
+    members: int = 1
     group: int = 1
     frames: int = 0
     em_rows: int = 50_000
@@ -78,9 +78,8 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
     "kin40k": (
         Recipe(GAUSSIAN),
         Recipe(EM, 64),
-        # How well a random tree learns differs by more than the size: it is chosen.
-        Recipe(TREES, 64, epochs=40, batch=256, squares=16, tries=6),
-        Recipe(ADDITIVE, 64, epochs=40, batch=256, tries=6),
+        Recipe(TREES, 64, epochs=30, batch=256, squares=16, members=3),
+        Recipe(ADDITIVE, 64, epochs=30, batch=256, members=3),
         Recipe(NSF, 128, epochs=60, rate=2e-3),
     ),
     "protein": (
@@ -96,15 +95,15 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
     "pumadyn32nm": (
         Recipe(GAUSSIAN),
         Recipe(EM, 16),
-        Recipe(TREES, 32, epochs=40, batch=256, trees=2, tries=4),
-        Recipe(ADDITIVE, 32, epochs=40, batch=256, trees=2, tries=4),
+        Recipe(TREES, 32, epochs=40, batch=256, members=4),
+        Recipe(ADDITIVE, 32, epochs=40, batch=256, members=4),
         Recipe(NSF, 128, epochs=60, rate=2e-3),
     ),
     "miniboone-valid": (
         Recipe(GAUSSIAN),
         Recipe(EM, 16),
-        Recipe(FRAMES, 32, epochs=20, rate=0.01, batch=256, frames=8),
-        Recipe(MPC_FRAMES, 32, epochs=20, rate=0.01, batch=256, frames=8),
+        Recipe(FRAMES, 32, epochs=20, rate=0.01, batch=256, frames=8, members=5),
+        Recipe(MPC_FRAMES, 32, epochs=20, rate=0.01, batch=256, frames=8, members=5),
         Recipe(FROM_EM, 16, epochs=40, batch=256),
         Recipe(MPC_FROM_EM, 16, epochs=40, batch=256),
         Recipe(NSF, 128, epochs=60, rate=2e-3, batch=256),
@@ -183,7 +182,7 @@ class RealData(Experiment):
             "batch": recipe.batch,
             "squares": recipe.squares,
             "trees": recipe.trees,
-            "tries": recipe.tries,
+            "members": recipe.members,
             "group": recipe.group,
             "frames": recipe.frames,
             "em_rows": recipe.em_rows,
@@ -232,29 +231,28 @@ def learn(recipe: Recipe, splits: Splits, seed: int, place: Place) -> dict[str, 
         schedule = Schedule(recipe.epochs, recipe.rate, recipe.batch)
         hidden = (recipe.units, recipe.units)
         return fit_flow(recipe.model, splits, schedule, hidden=hidden, seed=seed)
-    density = best_try(recipe, splits, seed)
-    start = judge(density.log_prob, splits)
+    members, starts, seeds = [], [], member_seeds(recipe, seed)
+    for one in seeds:
+        member = START[recipe.model](recipe, splits, one)
+        starts.append(judge(member.log_prob, splits))
+        if recipe.model != EM:
+            schedule = Schedule(recipe.epochs, recipe.rate, recipe.batch)
+            train(member, (splits.train, splits.valid), schedule, seed=one)
+        members.append(member)
+    density = members[0] if len(members) == 1 else sub.Mixture(members)
     facts: dict[str, Any] = {"parameters": sum(p.numel() for p in density.parameters())}
     if recipe.model == EM:
-        return start | facts
-    schedule = Schedule(recipe.epochs, recipe.rate, recipe.batch)
-    history = train(density, (splits.train, splits.valid), schedule, seed=seed)
+        return starts[0] | facts
     density.save(place("model"))
-    facts |= {"start": start["test"], "epochs": len(history.epochs)}
+    facts |= {"start": starts[0]["test"], "epochs": recipe.epochs}
     return judge(density.log_prob, splits) | facts
 
 
-def best_try(recipe: Recipe, splits: Splits, seed: int) -> sub.Density:
-    """A density at its start: if there are several tries, the one that learns best at first."""
-    if recipe.tries == 1:
-        return START[recipe.model](recipe, splits, seed)
-    schedule = Schedule(max(1, recipe.epochs // 10), recipe.rate, recipe.batch)
-    scores = {}
-    for number in np.random.SeedSequence(seed).generate_state(recipe.tries).tolist():
-        density = START[recipe.model](recipe, splits, number)
-        history = train(density, (splits.train, splits.valid), schedule, seed=seed)
-        scores[number] = history.best_score
-    return START[recipe.model](recipe, splits, max(scores, key=scores.__getitem__))
+def member_seeds(recipe: Recipe, seed: int) -> list[int]:
+    """A seed for each member; that of a single one is the run's."""
+    if recipe.members == 1:
+        return [seed]
+    return [int(one) for one in np.random.SeedSequence(seed).generate_state(recipe.members)]
 
 
 def from_em(recipe: Recipe, splits: Splits, seed: int) -> sub.Density:

@@ -32,7 +32,7 @@ from subtractive.experiments.real_data import RECIPES, RealData, Recipe
 from subtractive.experiments.registry import full, quick
 from subtractive.experiments.running import execute
 from subtractive.experiments.store import Runs
-from subtractive.experiments.training import Schedule, train
+from subtractive.experiments.training import Schedule
 from subtractive.experiments.uci import Uci
 from subtractive.experiments.uci_paper import BEST, OTHERS, SETS, grid_of
 
@@ -276,7 +276,7 @@ def test_recipes_improve_on_their_start_or_keep_it(tmp_path, folder, monkeypatch
             Recipe(real_data.MPC_FROM_EM, 2, epochs=2, batch=50),
             Recipe(real_data.GROUPED, 2, epochs=2, group=2),
             Recipe(real_data.FRAMES, 3, epochs=2, batch=50, frames=2),
-            Recipe(real_data.TREES, 2, epochs=2, tries=3),
+            Recipe(real_data.TREES, 2, epochs=2, members=2),
         ),
     }
     monkeypatch.setattr(real_data, "RECIPES", small)
@@ -290,22 +290,21 @@ def test_recipes_improve_on_their_start_or_keep_it(tmp_path, folder, monkeypatch
         RealData(data=folder, sets=("gas",)).runs()
 
 
-def test_of_several_trees_the_one_is_kept_that_learns_best_at_first(folder, monkeypatch):
+def test_members_are_trained_apart_and_mixed(tmp_path, folder):
     splits = load_real("protein", folder)
-    recipe = Recipe(real_data.TREES, 2, epochs=20, batch=50, tries=3)
-    trained = []
-
-    def remember(density, rows, schedule, **settings):
-        history = train(density, rows, schedule, **settings)
-        trained.append((history.best_score, density.circuit.graph, schedule.epochs))
-        return history
-
-    monkeypatch.setattr(real_data, "train", remember)
-    density = real_data.best_try(recipe, splits, seed=4)
-    assert [epochs for *_, epochs in trained] == [2, 2, 2]
-    assert len({graph.describe().__repr__() for _, graph, _ in trained}) == 3
-    best = max(trained, key=lambda one: one[0])
-    assert density.circuit.graph.describe() == best[1].describe()
+    recipe = Recipe(real_data.TREES, 2, epochs=2, batch=50, members=3)
+    result = real_data.learn(recipe, splits, 4, lambda name: tmp_path / name)
+    mixture = sub.load(tmp_path / "model")
+    assert len(mixture.members) == 3
+    assert len({repr(member.circuit.graph.describe()) for member in mixture.members}) == 3
+    scores = torch.stack([member.log_prob(splits.test).detach() for member in mixture.members])
+    assert result["test"] == pytest.approx(float((scores.exp().mean(0)).log().mean()), abs=1e-6)
+    alone = [
+        real_data.learn(replace(recipe, members=1), splits, seed, lambda name: tmp_path / name)
+        for seed in real_data.member_seeds(recipe, 4)
+    ]
+    found = sorted(float(score.mean()) for score in scores)
+    assert found == pytest.approx(sorted(one["test"] for one in alone), abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["uci", "debd", "real-data"])
