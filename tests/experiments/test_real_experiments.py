@@ -275,7 +275,7 @@ def test_recipes_improve_on_their_start_or_keep_it(tmp_path, folder, monkeypatch
             Recipe(real_data.FROM_EM, 2, epochs=2, batch=50),
             Recipe(real_data.MPC_FROM_EM, 2, epochs=2, batch=50),
             Recipe(real_data.GROUPED, 2, epochs=2, group=2),
-            Recipe(real_data.FRAMES, 3, epochs=2, batch=50, frames=2),
+            Recipe(real_data.FRAMES, 3, epochs=2, batch=50, frames=2, members=2),
             Recipe(real_data.TREES, 2, epochs=2, members=2),
         ),
     }
