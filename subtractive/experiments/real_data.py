@@ -78,8 +78,8 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
     "kin40k": (
         Recipe(GAUSSIAN),
         Recipe(EM, 64),
-        Recipe(TREES, 64, epochs=20, batch=256, squares=16, members=6),
-        Recipe(ADDITIVE, 64, epochs=20, batch=256, members=6),
+        Recipe(TREES, 64, epochs=40, batch=256, squares=16, members=3),
+        Recipe(ADDITIVE, 64, epochs=40, batch=256, members=3),
         Recipe(NSF, 128, epochs=60, rate=2e-3),
     ),
     "protein": (
