@@ -116,7 +116,7 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
 class RealData(Experiment):
     """Sets from the folder ``data``, which models, and seeds; ``rows`` of 0 are all rows.
 
-    ``effort`` multiplies the epochs of all recipes.
+    ``effort`` multiplies the epochs of all recipes, and ``members``, unless 0, replaces theirs.
     """
 
     name: ClassVar[str] = "real-data"
@@ -139,6 +139,7 @@ class RealData(Experiment):
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     rows: int = 0
     effort: float = 1.0
+    members: int = 0
 
     def runs(self) -> Sequence[Run]:
         for name in self.sets:
@@ -182,7 +183,7 @@ class RealData(Experiment):
             "batch": recipe.batch,
             "squares": recipe.squares,
             "trees": recipe.trees,
-            "members": recipe.members,
+            "members": self.members or recipe.members,
             "group": recipe.group,
             "frames": recipe.frames,
             "em_rows": recipe.em_rows,

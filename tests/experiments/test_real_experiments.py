@@ -290,6 +290,12 @@ def test_recipes_improve_on_their_start_or_keep_it(tmp_path, folder, monkeypatch
         RealData(data=folder, sets=("gas",)).runs()
 
 
+def test_the_number_of_members_can_be_set():
+    runs = [RealData(data="x", sets=("kin40k",), members=count).runs() for count in (0, 1)]
+    numbers = [{run["members"] for run in some if run["model"] == "trees"} for some in runs]
+    assert numbers == [{3}, {1}]
+
+
 def test_members_are_trained_apart_and_mixed(tmp_path, folder):
     splits = load_real("protein", folder)
     recipe = Recipe(real_data.TREES, 2, epochs=2, batch=50, members=3)
