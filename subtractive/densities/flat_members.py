@@ -17,7 +17,7 @@ from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.scaled import Scaled, log_magnitudes, log_sums
 from subtractive.numerics.unscaled import Unscaled
-from subtractive.queries.evidence import Evidence
+from subtractive.queries.evidence import Evidence, rows_by_pattern
 
 # How many numbers the messages of one block of rows may hold, which bounds the memory.
 BLOCK = 2**24
@@ -37,13 +37,14 @@ class FlatMembers(NamedTuple):
 
     def log_weights(self, evidence: Evidence) -> Tensor | None:
         """log Σ_s ∫|c_s|², or log ∫c, given evidence, (n, m); ``None`` where digits are lost."""
-        patterns, which = torch.unique(evidence.observed, dim=0, return_inverse=True)
-        order = which.argsort(stable=True)
-        groups = zip(patterns.tolist(), order.split(torch.bincount(which).tolist()), strict=True)
-        parts = [self._of_pattern(evidence.x[rows], pattern) for pattern, rows in groups]
+        groups = rows_by_pattern(evidence.observed)
+        parts = [
+            self._of_pattern(evidence.x[rows], evidence.observed[rows[0]].tolist())
+            for rows in groups
+        ]
         if any(bool(part.isnan().any()) for part in parts):
             return None
-        return torch.cat(parts, 1).mT[order.argsort()]
+        return torch.cat(parts, 1).mT[torch.cat(groups).argsort()]
 
     def _of_pattern(self, x: Tensor, observed: Sequence[bool]) -> Tensor:
         """What the roots say of rows that all have the same variables observed, (m, n)."""

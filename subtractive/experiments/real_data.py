@@ -232,20 +232,17 @@ def learn(recipe: Recipe, splits: Splits, seed: int, place: Place) -> dict[str, 
         schedule = Schedule(recipe.epochs, recipe.rate, recipe.batch)
         hidden = (recipe.units, recipe.units)
         return fit_flow(recipe.model, splits, schedule, hidden=hidden, seed=seed)
-    members, starts, seeds = [], [], member_seeds(recipe, seed)
-    for one in seeds:
-        member = START[recipe.model](recipe, splits, one)
-        starts.append(judge(member.log_prob, splits))
-        if recipe.model != EM:
-            schedule = Schedule(recipe.epochs, recipe.rate, recipe.batch)
-            train(member, (splits.train, splits.valid), schedule, seed=one)
-        members.append(member)
-    density = members[0] if len(members) == 1 else sub.Mixture(members)
+    starts = [START[recipe.model](recipe, splits, one) for one in member_seeds(recipe, seed)]
+    before = judge(starts[0].log_prob, splits)
+    density = starts[0] if len(starts) == 1 else sub.Mixture(starts)
     facts: dict[str, Any] = {"parameters": sum(p.numel() for p in density.parameters())}
     if recipe.model == EM:
-        return starts[0] | facts
+        return before | facts
+    schedule = Schedule(recipe.epochs, recipe.rate, recipe.batch)
+    for member, one in zip(starts, member_seeds(recipe, seed), strict=True):
+        train(member, (splits.train, splits.valid), schedule, seed=one)
     density.save(place("model"))
-    facts |= {"start": starts[0]["test"], "epochs": recipe.epochs}
+    facts |= {"start": before["test"], "epochs": recipe.epochs}
     return judge(density.log_prob, splits) | facts
 
 

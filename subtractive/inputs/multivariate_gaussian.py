@@ -39,14 +39,11 @@ from subtractive.inputs.statistics import (
 from subtractive.numerics.unscaled import Unscaled
 
 
-@final
 @dataclass(frozen=True)
-class MultivariateGaussian(InputFamily):
-    """Gaussians ``f_k(x) ∝ N(x; μ_k, L_k L_kᵀ)`` of regions of any size.
+class RegionGaussian(InputFamily):
+    """What Gaussians of regions of several variables have in common, however they are stored.
 
-    The parameters are μ, the logarithms of the diagonal of L, and what is below it. With ``norm``
-    p the integral of ``f_k ** p`` is one. Densities (p = 1) in many variables differ in height by
-    more than weights of sums can balance; where they are squared, p = 2 lets them start alike.
+    With ``norm`` p the integral of ``f_k ** p`` is one.
     """
 
     norm: int = 1
@@ -56,7 +53,7 @@ class MultivariateGaussian(InputFamily):
 
     @property
     def fold_key(self) -> Hashable:
-        return MultivariateGaussian, self.norm
+        return type(self), self.norm
 
     @property
     def gram_dtype(self) -> torch.dtype:
@@ -76,11 +73,27 @@ class MultivariateGaussian(InputFamily):
     def check_scope(self, size: int) -> None:
         if size < 1:
             raise ValueError(
-                f"MultivariateGaussian takes input regions of at least one variable, got {size}."
+                f"{type(self).__name__} takes input regions of at least one variable, got {size}."
             )
 
     def check(self, column: Tensor, variable: int) -> None:
         check_finite(column, variable)
+
+    def overlap(self, p: Tensors) -> Tensor:
+        num_regions, num_units, _ = p["mean"].shape
+        shape = (num_regions, num_units, num_units)
+        return torch.ones(shape, dtype=torch.bool, device=p["mean"].device)
+
+
+@final
+@dataclass(frozen=True)
+class MultivariateGaussian(RegionGaussian):
+    """Gaussians ``f_k(x) ∝ N(x; μ_k, L_k L_kᵀ)`` of regions of any size.
+
+    The parameters are μ, the logarithms of the diagonal of L, and what is below it. With ``norm``
+    p the integral of ``f_k ** p`` is one. Densities (p = 1) in many variables differ in height by
+    more than weights of sums can balance; where they are squared, p = 2 lets them start alike.
+    """
 
     def parameters(
         self, size: int, num_units: int, generator: torch.Generator | None
@@ -249,11 +262,6 @@ class MultivariateGaussian(InputFamily):
     def _log_heights(self, p: Tensors, q: Tensors) -> Tensor:
         """Those of all products f_i g_j, (f, 1, i, j)."""
         return self.log_height(p)[:, None, :, None] + self.log_height(q)[:, None, None, :]
-
-    def overlap(self, p: Tensors) -> Tensor:
-        num_regions, num_units, _ = p["mean"].shape
-        shape = (num_regions, num_units, num_units)
-        return torch.ones(shape, dtype=torch.bool, device=p["mean"].device)
 
 
 def _answer_each(

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
 
 from subtractive.inputs import gaussian_logs
-from subtractive.inputs.base import InputFamily, Question, Tensors, Window, name_and_facts
-from subtractive.inputs.gaussian import check_finite
+from subtractive.inputs.base import Question, Tensors, Window
 from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
-from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
+from subtractive.inputs.multivariate_gaussian import MultivariateGaussian, RegionGaussian
 from subtractive.inputs.normals import cholesky_factor
 from subtractive.inputs.statistics import FAR, Sample, location_and_spread
 from subtractive.numerics.unscaled import Unscaled
@@ -31,7 +30,7 @@ LEAST_VARIANCE = 1e-6
 
 @final
 @dataclass(frozen=True)
-class TiedGaussian(InputFamily):
+class TiedGaussian(RegionGaussian):
     r"""Gaussians of a region whose variables are independent after one common linear map.
 
     .. math:: f_k(x) ∝ N(y; m_k, \mathrm{diag}\, σ_k^2), \qquad y = B W (x - μ)
@@ -44,39 +43,9 @@ class TiedGaussian(InputFamily):
     ``norm`` is as it is there.
     """
 
-    norm: int = 1
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "norm", self._plain.norm)
-
     @property
     def _plain(self) -> MultivariateGaussian:
         return MultivariateGaussian(self.norm)
-
-    @property
-    def fold_key(self) -> Hashable:
-        return TiedGaussian, self.norm
-
-    @property
-    def gram_dtype(self) -> torch.dtype:
-        return torch.float64
-
-    @property
-    def is_non_negative(self) -> bool:
-        return True
-
-    @property
-    def num_states(self) -> None:
-        return None
-
-    def describe(self) -> dict[str, Any]:
-        return name_and_facts(self)
-
-    def check_scope(self, size: int) -> None:
-        self._plain.check_scope(size)
-
-    def check(self, column: Tensor, variable: int) -> None:
-        check_finite(column, variable)
 
     def parameters(
         self, size: int, num_units: int, generator: torch.Generator | None
@@ -119,21 +88,18 @@ class TiedGaussian(InputFamily):
         return Unscaled(None, (quadratic + level[:, None].to(quadratic.dtype)).to(x.dtype))
 
     def integral(self, p: Tensors, window: Window) -> Unscaled:
+        if window.is_total:
+            return Unscaled(None, self._log_height(p)[:, None].to(p["mean"].dtype))
         return self._plain.integral(untied(p), window)
 
     def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
-        if q is not p or not window.is_total:
-            return self._plain.gram(untied(p), untied(p) if q is p else untied(q), window)
-        regions, units, size = p["mean"].shape
-        mean, log_scale = (p[name].mT.flatten(0, 1) for name in ("mean", "log_scale"))  # (f·s, i)
-        overlaps = gaussian_logs.log_overlaps(mean, log_scale, (mean, log_scale))
+        overlaps = _log_overlaps(p) if q is p and window.is_total else None
         if overlaps is None:
             plain = untied(p)
-            return self._plain.gram(plain, plain, window)
-        log_gram = overlaps.view(regions, size, units, units).sum(1)
+            return self._plain.gram(plain, plain if q is p else untied(q), window)
         height = self._log_height(p)
         heights = height[:, :, None] + height[:, None, :] + _log_volume(p)[..., None]
-        return Unscaled(None, (log_gram + heights)[:, None])
+        return Unscaled(None, (overlaps + heights)[:, None])
 
     def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> Unscaled:
         return self._plain.partial_integral(untied(p), x, observed)
@@ -194,9 +160,6 @@ class TiedGaussian(InputFamily):
     ) -> Unscaled:
         return self._plain.tilted_integral(untied(p), x, observed, tilt)
 
-    def overlap(self, p: Tensors) -> Tensor:
-        return self._plain.overlap(p)
-
     def _log_height(self, p: Tensors) -> Tensor:
         """log f_k / N_k, (f, i), in double precision."""
         log_diagonal = p["log_scale"].double() - _log_volume(p)[..., None] / p["mean"].shape[-1]
@@ -239,6 +202,14 @@ def frame(
     widths = torch.linspace(*(WIDTHS_IF_FEW if is_few else WIDTHS), num_units, dtype=factor.dtype)
     start = {"mean": place, "log_scale": widths[:, None].expand(num_units, size).clone()}
     return {**start, **_identity(size), "centre": mean[None], "whiten": whiten[None]}
+
+
+def _log_overlaps(p: Tensors) -> Tensor | None:
+    """log ∫ N_i N_j dy of all pairs, (f, i, j); ``None`` if their scales differ too much."""
+    regions, units, size = p["mean"].shape
+    mean, log_scale = (p[name].mT.flatten(0, 1) for name in ("mean", "log_scale"))  # (f·s, i)
+    overlaps = gaussian_logs.log_overlaps(mean, log_scale, (mean, log_scale))
+    return None if overlaps is None else overlaps.view(regions, size, units, units).sum(1)
 
 
 def _identity(size: int) -> dict[str, Tensor]:

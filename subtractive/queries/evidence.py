@@ -215,3 +215,11 @@ def _rows(bounds: Tensor | None, rows: Tensor) -> Tensor | None:
 
 def _columns(bounds: Tensor | None, variables: Tensor) -> Tensor | None:
     return None if bounds is None else bounds[:, variables.flatten()].T  # (f·s, m)
+
+
+def rows_by_pattern(observed: Tensor) -> list[Tensor]:
+    """The numbers of the rows that have the same variables observed (n, d), pattern by pattern."""
+    if bool((observed == observed[0]).all()):
+        return [torch.arange(len(observed))]
+    _, which = torch.unique(observed, dim=0, return_inverse=True)
+    return list(which.argsort(stable=True).split(torch.bincount(which).tolist()))

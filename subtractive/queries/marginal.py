@@ -15,7 +15,7 @@ from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.route import Entry, Route
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.unscaled import Unscaled, choose
-from subtractive.queries.evidence import Evidence
+from subtractive.queries.evidence import Evidence, rows_by_pattern
 
 # How many numbers the messages of one block of rows may hold, which bounds the memory of a query.
 _BLOCK = 2**24
@@ -137,23 +137,19 @@ def blocks(
 def _same_pattern(circuit: Circuit, evidence: Evidence, leaf: Leaf) -> Iterator[Tensor]:
     """Rows to evaluate together: those with the same variables observed, where that pays."""
     observed = evidence.observed
-    everything = torch.arange(len(observed))
-    if bool((observed == observed[0]).all()):
-        yield everything
-        return
-    patterns, which = torch.unique(observed, dim=0, return_inverse=True)
-    order = which.argsort(stable=True)
+    groups = rows_by_pattern(observed)
     single = all(layer.variables.shape[1] == 1 for layer in circuit.input_layers())
     if single and leaf is plain_leaf:  # vectors do not grow when rows differ
-        yield order
+        yield torch.cat(groups)
         return
     # Grams do; but a climb per pattern costs more than larger messages once there are only a few
     # rows in each. Complete rows stay vectors: where c is small, a gram has half of their digits.
-    if single and 4 * len(patterns) > len(observed):
+    if len(groups) > 1 and single and 4 * len(groups) > len(observed):
+        order = torch.cat(groups)
         complete = observed[order].all(1)
         yield from (rows for rows in (order[complete], order[~complete]) if len(rows))
         return
-    yield from order.split(torch.bincount(which).tolist())
+    yield from groups
 
 
 def _numbers_per_row(circuit: Circuit, route: Route, evidence: Evidence) -> int:
