@@ -46,6 +46,7 @@ class Recipe:
     members: int = 1
     group: int = 1
     frames: int = 0
+    start: str = "clusters"  # of frames
     em_rows: int = 50_000
 
 
@@ -53,8 +54,8 @@ class Recipe:
 RECIPES: dict[str, tuple[Recipe, ...]] = {
     "bsds300-redrawn": (
         Recipe(GAUSSIAN),
-        Recipe(FRAMES, 32, epochs=4, rate=0.01, batch=2048, frames=128),
-        Recipe(MPC_FRAMES, 32, epochs=4, rate=0.01, batch=2048, frames=128),
+        Recipe(FRAMES, 16, epochs=4, rate=0.01, batch=2048, frames=128, start="directions"),
+        Recipe(MPC_FRAMES, 16, epochs=4, rate=0.01, batch=2048, frames=128, start="directions"),
     ),
     "bsds300-quarter": (
         Recipe(GAUSSIAN),
@@ -268,12 +269,13 @@ def from_em(recipe: Recipe, splits: Splits, seed: int) -> sub.Density:
 
 
 def from_frames(recipe: Recipe, splits: Splits, seed: int) -> sub.Density:
-    """Frames found by EM, with several Gaussians in each."""
+    """Frames, with several Gaussians in each."""
     return sub.gaussian_frames(
         splits.train,
         recipe.frames,
         recipe.units,
         is_squared=recipe.model == FRAMES,
+        start=recipe.start,
         seed=seed,
     )
 

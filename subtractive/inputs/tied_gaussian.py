@@ -189,8 +189,12 @@ def frame(
     num_units: int,
     power: int,
     generator: torch.Generator | None,
+    log_scales: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """Units whose powers are spread over one Gaussian, its mean (s,), its covariance (s, s)."""
+    """Units whose powers are spread over one Gaussian, its mean (s,), its covariance (s, s).
+
+    ``log_scales`` (i,) say how much wider than it they are, and are chosen if not given.
+    """
     size = len(mean)
     is_few = size < FEW_VARIABLES
     # A Gaussian to the power p is one of covariance Σ / p.
@@ -199,8 +203,15 @@ def frame(
     whiten = torch.linalg.solve_triangular(factor, identity, upper=False)
     scatter = (SCATTER_IF_FEW if is_few else 0.01) / math.sqrt(power)
     place = scatter * torch.randn(num_units, size, generator=generator, dtype=factor.dtype)
-    widths = torch.linspace(*(WIDTHS_IF_FEW if is_few else WIDTHS), num_units, dtype=factor.dtype)
-    start = {"mean": place, "log_scale": widths[:, None].expand(num_units, size).clone()}
+    if log_scales is None:
+        least, largest = WIDTHS_IF_FEW if is_few else WIDTHS
+        log_scales = torch.linspace(least, largest, num_units, dtype=factor.dtype)
+        if num_units == 1:
+            log_scales = torch.zeros(1, dtype=factor.dtype)
+    else:
+        place *= log_scales.exp()[:, None]
+    widths = log_scales[:, None].expand(num_units, size)
+    start = {"mean": place, "log_scale": widths.clone()}
     return {**start, **_identity(size), "centre": mean[None], "whiten": whiten[None]}
 
 

@@ -128,7 +128,7 @@ def fit_gaussian_mixture(
     >>> fit_gaussian_mixture(data, 2).weights
     tensor([0.5000, 0.5000], dtype=torch.float64)
     """
-    sample = _complete_rows(data, weights)
+    sample = complete_rows(data, weights)
     count = whole_number("num_components", num_components, 1)
     centre, unit = location_and_spread(sample)
     x, shares = (sample.columns - centre) / unit, sample.weights / sample.weights.sum()
@@ -219,11 +219,11 @@ def maximisation(
     return GaussianComponents(
         mass / mass.sum(),
         torch.where(is_empty[:, None], before.means, means),
-        torch.where(is_empty[:, None, None], before.covariances, _raised(covariances, floor)),
+        torch.where(is_empty[:, None, None], before.covariances, raised(covariances, floor)),
     )
 
 
-def _raised(covariances: Tensor, floor: float) -> Tensor:
+def raised(covariances: Tensor, floor: float) -> Tensor:
     """Covariances (k, d, d) with ``floor`` added to all variances, positive definite for sure."""
     raised = covariances + floor * torch.eye(covariances.shape[1], dtype=covariances.dtype)
     lost = torch.linalg.cholesky_ex(raised).info > 0
@@ -239,7 +239,7 @@ def _chunk_size(components: GaussianComponents) -> int:
     return max(1, ENTRIES // components.means.numel())
 
 
-def _complete_rows(data: Tensor, weights: Tensor | None) -> Sample:
+def complete_rows(data: Tensor, weights: Tensor | None) -> Sample:
     """The rows without gaps that count, in float64, and their weights."""
     given = data.shape[1] if isinstance(data, Tensor) and data.dim() == 2 else -1
     table = as_table(data, given, torch.device("cpu")).detach().double()

@@ -11,18 +11,25 @@ from subtractive.circuits.weights import PositiveWeights, RealWeights
 from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
+from subtractive.inputs.base import Tensors
 from subtractive.inputs.embedding import whole_number
 from subtractive.inputs.tied_gaussian import TiedGaussian, frame
 from subtractive.learning.expectation_maximisation import (
     GaussianComponents,
     Limits,
+    complete_rows,
     fit_gaussian_mixture,
 )
 from subtractive.learning.initialise import MAX_ROWS, row_weights
+from subtractive.learning.scale_mixture import ScaleMixture, fit_scale_mixture
 from subtractive.regions.trees import flat
 
 # EM only finds where the frames start: few steps, and variances that few rows cannot take to zero.
 EM_LIMITS = Limits(max_iterations=10, tolerance=1e-2, floor=1e-4)
+# Shapes take more rows than clusters do, and fewer steps.
+DIRECTION_ROWS, DIRECTION_STEPS = 2**18, 2
+
+CLUSTERS, DIRECTIONS = "clusters", "directions"
 
 
 def gaussian_frames(
@@ -31,17 +38,22 @@ def gaussian_frames(
     num_units: int,
     *,
     is_squared: bool = True,
+    start: str = CLUSTERS,
     weights: Tensor | None = None,
     seed: int = 0,
     dtype: torch.dtype | None = None,
 ) -> Mixture:
     """A mixture over frames at its start, from the rows (n, d) without gaps.
 
-    A frame is a direction for each variable, found by EM for one component of a Gaussian mixture.
-    In it stand ``num_units`` Gaussians (:class:`TiedGaussian`) of different places and widths,
-    and their density is a sum of as many squares, each of which may subtract. If not
-    ``is_squared``, it adds them only. Many narrow, long or heavy-tailed clusters cost little: a
-    row is brought into each frame once, and Gaussians of different frames never meet.
+    A frame is a direction for each variable. In it stand ``num_units`` Gaussians
+    (:class:`TiedGaussian`) of different places and widths, and their density is a sum of as many
+    squares, each of which may subtract. If not ``is_squared``, it adds them only. Many narrow,
+    long or heavy-tailed clusters cost little: a row is brought into each frame once, and
+    Gaussians of different frames never meet.
+
+    Frames start at ``"clusters"`` of rows, found by EM, or at the shapes of rows that lie in the
+    same of many ``"directions"``, whatever their size: better for patches of images and other
+    rows that differ more in size than in place.
 
     >>> rows = torch.randn(200, 3, generator=torch.Generator().manual_seed(0)).cumsum(1)
     >>> density = sub.gaussian_frames(rows, num_frames=2, num_units=4)
@@ -50,32 +62,41 @@ def gaussian_frames(
     torch.Size([200])
     """
     count = whole_number("num_units", num_units, 1)
+    frames = whole_number("num_frames", num_frames, 1)
+    if start not in (CLUSTERS, DIRECTIONS):
+        raise ValueError(f'start must be "clusters" or "directions", got {start!r}.')
     generator = as_generator(seed)
-    if isinstance(data, Tensor) and len(data) > MAX_ROWS:
-        some = torch.randperm(len(data), generator=generator)[:MAX_ROWS]
+    most = MAX_ROWS if start == CLUSTERS else DIRECTION_ROWS
+    if isinstance(data, Tensor) and len(data) > most:
+        some = torch.randperm(len(data), generator=generator)[:most]
         weights = None if weights is None else row_weights(weights, len(data))[some]
         data = data[some]
-    found = fit_gaussian_mixture(data, num_frames, weights=weights, seed=seed, limits=EM_LIMITS)
+    found: GaussianComponents | ScaleMixture
+    if start == CLUSTERS:
+        found = fit_gaussian_mixture(data, frames, weights=weights, seed=seed, limits=EM_LIMITS)
+        shares, scales = found.weights[:, None].expand(-1, count), None
+    else:
+        sample = complete_rows(data, weights)
+        found = fit_scale_mixture(sample, frames, count, generator, DIRECTION_STEPS)
+        shares, scales = found.weights, found.log_scales
     dtype = dtype or torch.get_default_dtype()
-    kept = (found.weights > 0).nonzero()[:, 0].tolist()
-    members = [_member(found, k, count, generator, is_squared=is_squared).to(dtype) for k in kept]
-    return Mixture(members, weights=found.weights[kept])
+    members, masses = [], []
+    for mean, covariance, own in zip(found.means, found.covariances, shares, strict=True):
+        if own.sum() > 0:
+            place = frame(mean, covariance, count, 2 if is_squared else 1, generator, scales)
+            members.append(_member(place, own / own.mean(), is_squared=is_squared).to(dtype))
+            masses.append(own.sum())
+    return Mixture(members, weights=torch.stack(masses))
 
 
 def _member(
-    found: GaussianComponents,
-    number: int,
-    num_units: int,
-    generator: torch.Generator | None,
-    *,
-    is_squared: bool,
+    place: Tensors, shares: Tensor, *, is_squared: bool
 ) -> SquaredCircuit | MonotonicCircuit:
-    """One component in float64, spread over the units of a frame."""
-    power = 2 if is_squared else 1
-    mean, covariance = found.means[number], found.covariances[number]
+    """The units of one frame in float64, and how much of the mass each has, one on average."""
+    size, num_units = place["centre"].shape[-1], len(shares)
     circuit = Circuit(
-        flat([range(len(mean))]),
-        TiedGaussian(norm=power),
+        flat([range(size)]),
+        TiedGaussian(norm=2 if is_squared else 1),
         num_units=num_units,
         num_outputs=num_units if is_squared else 1,
         dtype=torch.float64,
@@ -83,12 +104,11 @@ def _member(
     )
     inputs = circuit.input_layer(0)
     with torch.no_grad():
-        for name, value in frame(mean, covariance, num_units, power, generator).items():
+        for name, value in place.items():
             inputs.get_tensor(name).copy_(value[None])
     if is_squared:
         # Ones, not shares: a step of the optimiser is then a small part of a weight.
-        circuit.layer(-1).weights = RealWeights(torch.eye(num_units, dtype=torch.float64)[None])
+        circuit.layer(-1).weights = RealWeights(shares.sqrt().diag()[None])
         return SquaredCircuit(circuit)
-    equal = torch.full((1, 1, num_units), 1 / num_units, dtype=torch.float64)
-    circuit.layer(-1).weights = PositiveWeights(equal)
+    circuit.layer(-1).weights = PositiveWeights(shares[None, None] / num_units)
     return MonotonicCircuit(circuit)

@@ -83,7 +83,7 @@ def test_one_frame_and_one_variable():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_frames": 0}, "num_components must be a whole number of at least 1, got 0"),
+        ({"num_frames": 0}, "num_frames must be a whole number of at least 1, got 0"),
         ({"num_units": 0}, "num_units must be a whole number of at least 1, got 0"),
         ({"data": torch.full((3, 2), math.inf)}, "finite numbers"),
     ],

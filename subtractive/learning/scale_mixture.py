@@ -1,0 +1,149 @@
+"""Gaussian scale mixtures: shapes found in rows whatever their size, for frames of many variables.
+
+Patches of images, returns of shares and the like differ far more in size than in shape: EM with
+plain Gaussians spends its components on sizes. Here every shape comes in all sizes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
+from subtractive.inputs.statistics import Sample, location_and_spread
+from subtractive.learning.expectation_maximisation import FULL, LEAST_MASS, raised
+
+# How many rows of the common shape are mixed into that of the rows along one direction.
+COMMON_ROWS = 200
+# The least variance of a shape, as a share of that of all rows in the same direction.
+FLOOR = 1e-4
+# The least variance of all rows in any direction, as a share of the squared spread of a column.
+LEAST_VARIANCE = 1e-12
+# How many numbers a block of rows may have in the coordinates of all shapes.
+NUMBERS = 2**22
+
+
+class ScaleMixture(NamedTuple):
+    """A mixture ``Σ_kj w_kj N(x; μ_k, s_j² Σ_k)``, in float64."""
+
+    weights: Tensor  # (k, j)
+    means: Tensor  # (k, d)
+    covariances: Tensor  # (k, d, d)
+    log_scales: Tensor  # (j,)
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """log p(x), (n,), of rows x (n, d)."""
+        shapes = _Shapes(self)
+        parts = [shapes.joint(rows).flatten(1).logsumexp(1) for rows in x.split(_block(self))]
+        return torch.cat(parts)
+
+
+def fit_scale_mixture(
+    sample: Sample, num_shapes: int, num_scales: int, generator: torch.Generator | None, steps: int
+) -> ScaleMixture:
+    """Shapes of rows along the same direction, improved by some steps of EM; scales stay."""
+    centre, unit = location_and_spread(sample)
+    x, shares = (sample.columns - centre) / unit, sample.weights / sample.weights.sum()
+    mean = shares @ x
+    x = x - mean
+    factor = torch.linalg.cholesky(raised((x * shares[:, None]).mT @ x, LEAST_VARIANCE))
+    white = torch.linalg.solve_triangular(factor, x.mT, upper=False).mT
+    found = along_directions(white, shares, num_shapes, num_scales, generator)
+    for _ in range(steps):
+        found = improved(found, white, shares)
+    back = unit[:, None] * factor
+    return found._replace(
+        means=centre + unit * mean + found.means @ back.mT,
+        covariances=back @ found.covariances @ back.mT,
+    )
+
+
+def along_directions(
+    white: Tensor,
+    shares: Tensor,
+    num_shapes: int,
+    num_scales: int,
+    generator: torch.Generator | None,
+) -> ScaleMixture:
+    """A shape for each of some rows, from all rows (n, d) closest to its direction or opposite."""
+    size = white.shape[1]
+    energy = white.square().mean(1).clamp(min=torch.finfo(white.dtype).tiny)  # (n,)
+    directions = white / energy.sqrt()[:, None]
+    count = min(num_shapes, int((shares > 0).sum()))
+    seeds = directions[torch.multinomial(shares, count, generator=generator)]
+    nearest = [(rows @ seeds.mT).abs().argmax(1) for rows in directions.split(NUMBERS // count)]
+    labels = torch.cat(nearest)
+    common = COMMON_ROWS / len(white)
+    mass = shares.new_zeros(count).index_add(0, labels, shares)
+    shapes = common * torch.eye(size, dtype=white.dtype).repeat(count, 1, 1)
+    for k in range(count):
+        rows = directions[labels == k]
+        shapes[k] += (rows * shares[labels == k, None]).mT @ rows
+    # Each scale stands for as many rows.
+    places = (torch.arange(num_scales, dtype=white.dtype) + 0.5) / num_scales
+    ordered, order = energy.sort()
+    rank = torch.searchsorted(shares[order].cumsum(0), places).clamp(max=len(white) - 1)
+    weights = ((mass + common) / (mass + common).sum())[:, None] / num_scales
+    return ScaleMixture(
+        weights.expand(count, num_scales),
+        torch.zeros(count, size, dtype=white.dtype),
+        shapes / (mass + common)[:, None, None],
+        0.5 * ordered[rank].log(),
+    )
+
+
+def improved(before: ScaleMixture, x: Tensor, shares: Tensor) -> ScaleMixture:
+    """One step of EM for weights, means and covariances."""
+    mass = torch.zeros_like(before.weights)
+    first, second = torch.zeros_like(before.means), torch.zeros_like(before.covariances)
+    shapes, size = _Shapes(before), _block(before)
+    for rows, weight in zip(x.split(size), shares.split(size), strict=True):
+        joint = shapes.joint(rows)  # (n, k, j)
+        belongs = weight[:, None, None] * (joint - joint.logsumexp((1, 2), keepdim=True)).exp()
+        mass += belongs.sum(0)
+        scaled = belongs @ shapes.precision  # (n, k)
+        first += scaled.mT @ rows
+        second += FULL.second_moments(rows, scaled)
+    total = mass.sum(1)
+    is_empty = total < LEAST_MASS
+    total, scaled_mass = (
+        total.clamp(min=LEAST_MASS),
+        (mass @ shapes.precision).clamp(min=LEAST_MASS),
+    )
+    means = first / scaled_mass[:, None]
+    products = first[:, :, None] * means[:, None, :]
+    covariances = raised((second - products) / total[:, None, None], FLOOR)
+    return before._replace(
+        weights=mass.clamp(min=LEAST_MASS) / mass.clamp(min=LEAST_MASS).sum(),
+        means=torch.where(is_empty[:, None], before.means, means),
+        covariances=torch.where(is_empty[:, None, None], before.covariances, covariances),
+    )
+
+
+class _Shapes:
+    """What takes rows to the coordinates of each shape, for all blocks of rows."""
+
+    def __init__(self, mixture: ScaleMixture) -> None:
+        factor = torch.linalg.cholesky(mixture.covariances)
+        identity = torch.eye(factor.shape[1], dtype=factor.dtype)
+        self.whiten = torch.linalg.solve_triangular(factor, identity, upper=False)  # (k, d, d)
+        self.offset = (self.whiten @ mixture.means[..., None]).flatten()
+        self.precision = (-2 * mixture.log_scales).exp()  # (j,)
+        log_volume = (factor.diagonal(dim1=-2, dim2=-1).log() + HALF_LOG_TWO_PI).sum(-1)
+        log_scales = factor.shape[1] * mixture.log_scales
+        self.level = mixture.weights.log() - log_volume[:, None] - log_scales  # (k, j)
+
+    def joint(self, x: Tensor) -> Tensor:
+        """log w_kj N(x; μ_k, s_j² Σ_k), (n, k, j)."""
+        white = (x @ self.whiten.flatten(0, 1).mT - self.offset).unflatten(
+            1, self.whiten.shape[:2]
+        )
+        distance = white.square_().sum(-1)  # (n, k)
+        joint: Tensor = self.level - 0.5 * distance[..., None] * self.precision
+        return joint
+
+
+def _block(mixture: ScaleMixture) -> int:
+    return max(1, NUMBERS // (mixture.means.numel() + mixture.weights.numel()))
