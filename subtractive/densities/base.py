@@ -15,6 +15,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from subtractive.densities.remembered import recall, remember
 from subtractive.files import write_tensors
 from subtractive.inputs.asking import CumulativeAt, DensityAt, Moments
 from subtractive.inputs.base import InputFamily, Question
@@ -62,8 +63,8 @@ class Density(nn.Module, ABC):
         """log Z, a scalar: the integral of what :meth:`log_weight` computes, unchecked."""
 
     @abstractmethod
-    def check_normaliser(self, log_normaliser: Tensor) -> None:
-        """Warn if log Z has lost digits to cancellation."""
+    def check_normaliser(self, log_normaliser: Tensor) -> bool:
+        """Whether log Z has its digits, so that it may be remembered; warns if it lost them."""
 
     @abstractmethod
     def log_weight(self, evidence: Evidence) -> Tensor:
@@ -98,9 +99,16 @@ class Density(nn.Module, ABC):
         return len(self.families)
 
     def log_partition(self) -> Tensor:
-        """log Z, a scalar; warns when positive and negative parts nearly cancel."""
+        """log Z, a scalar; warns when positive and negative parts nearly cancel.
+
+        It is computed again only if a number of the density has changed, or to be differentiated.
+        """
+        known = recall(self)
+        if known is not None and not torch.is_grad_enabled():
+            return known
         log_normaliser = self.log_normaliser()
-        self.check_normaliser(log_normaliser.detach())
+        if known is None and self.check_normaliser(log_normaliser.detach()):
+            remember(self, log_normaliser)
         return log_normaliser
 
     def log_prob(self, x: Tensor) -> Tensor:
@@ -350,8 +358,9 @@ class Restriction(Density):
         fixed = make_evidence(self.fixed, None, self.density.families, self.device)
         return self.density.log_weight(fixed)[0]
 
-    def check_normaliser(self, log_normaliser: Tensor) -> None:
+    def check_normaliser(self, log_normaliser: Tensor) -> bool:
         self.density.log_partition()
+        return False  # whether that warned is not known here
 
     def log_weight(self, evidence: Evidence) -> Tensor:
         return self.density.log_weight(self.lift(evidence))

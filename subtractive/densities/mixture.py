@@ -108,9 +108,12 @@ class Mixture(Density):
         """Zero: the members are normalised."""
         return torch.zeros((), dtype=torch.float64, device=self.device)
 
-    def check_normaliser(self, log_normaliser: Tensor) -> None:
-        for member in self._densities():
+    def check_normaliser(self, log_normaliser: Tensor) -> bool:
+        checks = [
             member.check_normaliser(member.log_normaliser().detach())
+            for member in self._densities()
+        ]
+        return all(checks)
 
     def _densities(self) -> list[Density]:
         return [member for member in self.members if isinstance(member, Density)]

@@ -58,9 +58,8 @@ class SquaredCircuit(Density):
     def log_normaliser(self) -> Tensor:
         return log_square_partition(self.circuit)
 
-    def check_normaliser(self, log_normaliser: Tensor) -> None:
-        if not self.circuit.is_non_negative:
-            check_cancellation(self.circuit, log_normaliser)
+    def check_normaliser(self, log_normaliser: Tensor) -> bool:
+        return self.circuit.is_non_negative or check_cancellation(self.circuit, log_normaliser)
 
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
         return sample_square(self.circuit, evidence, generator)

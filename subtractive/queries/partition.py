@@ -56,8 +56,8 @@ def square_integrals(circuit: Circuit) -> list[Unscaled]:
 
 
 @torch.no_grad()
-def check_cancellation(circuit: Circuit, log_partition: Tensor) -> None:
-    """Warn or raise if log Z would change under rounding errors.
+def check_cancellation(circuit: Circuit, log_partition: Tensor) -> bool:
+    """Whether log Z would stay as it is under rounding errors; warns if not.
 
     Z is computed again with a small random relative error on every entry of every message. Twins
     of weight w and −w a relative distance ε apart leave Z ≈ ε², which an error of η moves by η/ε²:
@@ -81,6 +81,7 @@ def check_cancellation(circuit: Circuit, log_partition: Tensor) -> None:
             CancellationWarning,
             stacklevel=4,
         )
+    return is_left
 
 
 def _noisy_root(circuit: Circuit, leaves: Sequence[Unscaled], noise: torch.Generator) -> Scaled:
