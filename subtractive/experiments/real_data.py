@@ -79,8 +79,8 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
     "kin40k": (
         Recipe(GAUSSIAN),
         Recipe(EM, 64),
-        Recipe(TREES, 64, epochs=40, batch=256, squares=16, members=3),
-        Recipe(ADDITIVE, 64, epochs=40, batch=256, members=3),
+        Recipe(TREES, 64, epochs=40, batch=256, squares=16, members=6),
+        Recipe(ADDITIVE, 64, epochs=40, batch=256, members=6),
         Recipe(NSF, 128, epochs=60, rate=2e-3),
     ),
     "protein": (
@@ -146,6 +146,10 @@ class RealData(Experiment):
         for name in self.sets:
             if name not in RECIPES:
                 raise ValueError(f"there is no recipe for {name!r}: choose from {list(RECIPES)}.")
+        known = list(dict.fromkeys(r.model for name in self.sets for r in RECIPES[name]))
+        for model in self.models:
+            if model not in known and self.models != RealData.models:
+                raise ValueError(f"no set has a recipe for {model!r}: choose from {known}.")
         return [
             self._run(name, recipe, seed)
             for seed in self.seeds

@@ -288,12 +288,14 @@ def test_recipes_improve_on_their_start_or_keep_it(tmp_path, folder, monkeypatch
     assert "scores.png" in {path.name for path in outputs.written}
     with pytest.raises(ValueError, match="there is no recipe for 'gas'"):
         RealData(data=folder, sets=("gas",)).runs()
+    with pytest.raises(ValueError, match="no set has a recipe for 'squared trees': choose from"):
+        RealData(data=folder, sets=("protein",), models=("squared trees",)).runs()
 
 
 def test_the_number_of_members_can_be_set():
     runs = [RealData(data="x", sets=("kin40k",), members=count).runs() for count in (0, 1)]
     numbers = [{run["members"] for run in some if run["model"] == "trees"} for some in runs]
-    assert numbers == [{3}, {1}]
+    assert numbers == [{6}, {1}]
 
 
 def test_members_are_trained_apart_and_mixed(tmp_path, folder):
