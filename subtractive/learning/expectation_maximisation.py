@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple, final
 
 import torch
@@ -31,19 +32,37 @@ class GaussianComponents(NamedTuple):
 
     def log_prob(self, x: Tensor) -> Tensor:
         """log p(x), (n,), of rows x (n, d)."""
+        log_densities = FULL.log_densities(self)
         parts = [
-            (FULL.log_densities(rows, self) + self.weights.log()).logsumexp(1)
+            (log_densities(rows) + self.weights.log()).logsumexp(1)
             for rows in x.double().split(_chunk_size(self))
         ]
         return torch.cat(parts)
+
+
+class Ellipsoids:
+    """Gaussians N(μ_k, Σ_k) as the maps to coordinates in which they are round."""
+
+    def __init__(self, means: Tensor, covariances: Tensor) -> None:
+        factor = torch.linalg.cholesky(covariances)
+        identity = torch.eye(factor.shape[-1], dtype=factor.dtype)
+        self._whiten = torch.linalg.solve_triangular(factor, identity, upper=False)  # (k, d, d)
+        self._offset = (self._whiten @ means[..., None]).flatten()
+        self.log_volumes = (factor.diagonal(dim1=-2, dim2=-1).log() + HALF_LOG_TWO_PI).sum(-1)
+
+    def distances(self, x: Tensor) -> Tensor:
+        """``(x − μ_k)ᵀ Σ_k⁻¹ (x − μ_k)``, (n, k), of rows x (n, d)."""
+        white = x @ self._whiten.flatten(0, 1).mT - self._offset
+        distances: Tensor = white.unflatten(1, self._whiten.shape[:2]).square_().sum(-1)
+        return distances
 
 
 class Covariance(ABC):
     """The shape of the covariances: what EM must know about them."""
 
     @abstractmethod
-    def log_densities(self, x: Tensor, components: GaussianComponents) -> Tensor:
-        """log N(x; μ_k, Σ_k), (n, k), of rows x (n, d)."""
+    def log_densities(self, components: GaussianComponents) -> Callable[[Tensor], Tensor]:
+        """The function of rows x (n, d) that is log N(x; μ_k, Σ_k), (n, k)."""
 
     @abstractmethod
     def second_moments(self, x: Tensor, shares: Tensor) -> Tensor:
@@ -58,15 +77,9 @@ class Covariance(ABC):
 class Full(Covariance):
     """Any covariance: ellipsoids in any direction."""
 
-    def log_densities(self, x: Tensor, components: GaussianComponents) -> Tensor:
-        factor = torch.linalg.cholesky(components.covariances)
-        identity = torch.eye(x.shape[1], dtype=x.dtype)
-        whiten = torch.linalg.solve_triangular(factor, identity, upper=False)  # L⁻¹, (k, d, d)
-        offset = (whiten @ components.means[..., None]).flatten()
-        white = (x @ whiten.flatten(0, 1).mT - offset).unflatten(1, whiten.shape[:2])  # (n, k, d)
-        log_volume = (factor.diagonal(dim1=-2, dim2=-1).log() + HALF_LOG_TWO_PI).sum(-1)
-        log_densities: Tensor = -0.5 * white.square().sum(-1) - log_volume
-        return log_densities
+    def log_densities(self, components: GaussianComponents) -> Callable[[Tensor], Tensor]:
+        ellipsoids = Ellipsoids(components.means, components.covariances)
+        return lambda x: -0.5 * ellipsoids.distances(x) - ellipsoids.log_volumes
 
     def second_moments(self, x: Tensor, shares: Tensor) -> Tensor:
         weighted = shares.mT[:, None, :] * x.mT[None]  # (k, d, n)
@@ -81,13 +94,18 @@ class Full(Covariance):
 class Diagonal(Covariance):
     """Independent variables within a component: ellipsoids along the axes."""
 
-    def log_densities(self, x: Tensor, components: GaussianComponents) -> Tensor:
+    def log_densities(self, components: GaussianComponents) -> Callable[[Tensor], Tensor]:
         variance = components.covariances.diagonal(dim1=-2, dim2=-1)  # (k, d)
         precision = 1 / variance
-        quadratic = x.square() @ precision.mT - 2 * x @ (components.means * precision).mT
+        linear = (components.means * precision).mT
         constant = (components.means.square() * precision).sum(1)
-        log_volume = (0.5 * variance.log() + HALF_LOG_TWO_PI).sum(-1)
-        return -0.5 * (quadratic + constant) - log_volume
+        log_volumes = (0.5 * variance.log() + HALF_LOG_TWO_PI).sum(-1)
+
+        def log_densities(x: Tensor) -> Tensor:
+            quadratic = x.square() @ precision.mT - 2 * x @ linear
+            return -0.5 * (quadratic + constant) - log_volumes
+
+        return log_densities
 
     def second_moments(self, x: Tensor, shares: Tensor) -> Tensor:
         return (shares.mT @ x.square()).diag_embed()
@@ -194,10 +212,10 @@ def expectation(
     """The E-step, some rows at a time."""
     total, mass = 0.0, torch.zeros_like(components.weights)
     first, second = torch.zeros_like(components.means), torch.zeros_like(components.covariances)
-    log_weights = components.weights.log()
+    log_densities, log_weights = covariance.log_densities(components), components.weights.log()
     size = _chunk_size(components)
     for rows, weight in zip(x.split(size), shares.split(size), strict=True):
-        joint = covariance.log_densities(rows, components) + log_weights  # (n, k)
+        joint = log_densities(rows) + log_weights  # (n, k)
         log_prob = joint.logsumexp(1, keepdim=True)
         belongs = weight[:, None] * (joint - log_prob).exp()
         total += float(weight @ log_prob[:, 0])

@@ -6,14 +6,19 @@ plain Gaussians spends its components on sizes. Here every shape comes in all si
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
 from subtractive.inputs.statistics import Sample, location_and_spread
-from subtractive.learning.expectation_maximisation import FULL, LEAST_MASS, raised
+from subtractive.learning.expectation_maximisation import (
+    FULL,
+    LEAST_MASS,
+    Ellipsoids,
+    raised,
+)
 
 # How many rows of the common shape are mixed into that of the rows along one direction.
 COMMON_ROWS = 200
@@ -35,8 +40,8 @@ class ScaleMixture(NamedTuple):
 
     def log_prob(self, x: Tensor) -> Tensor:
         """log p(x), (n,), of rows x (n, d)."""
-        shapes = _Shapes(self)
-        parts = [shapes.joint(rows).flatten(1).logsumexp(1) for rows in x.split(_block(self))]
+        joint = _joint(self)
+        parts = [joint(rows).flatten(1).logsumexp(1) for rows in x.split(_block(self))]
         return torch.cat(parts)
 
 
@@ -98,19 +103,20 @@ def improved(before: ScaleMixture, x: Tensor, shares: Tensor) -> ScaleMixture:
     """One step of EM for weights, means and covariances."""
     mass = torch.zeros_like(before.weights)
     first, second = torch.zeros_like(before.means), torch.zeros_like(before.covariances)
-    shapes, size = _Shapes(before), _block(before)
+    joint_of, precision = _joint(before), (-2 * before.log_scales).exp()
+    size = _block(before)
     for rows, weight in zip(x.split(size), shares.split(size), strict=True):
-        joint = shapes.joint(rows)  # (n, k, j)
+        joint = joint_of(rows)  # (n, k, j)
         belongs = weight[:, None, None] * (joint - joint.logsumexp((1, 2), keepdim=True)).exp()
         mass += belongs.sum(0)
-        scaled = belongs @ shapes.precision  # (n, k)
+        scaled = belongs @ precision  # (n, k)
         first += scaled.mT @ rows
         second += FULL.second_moments(rows, scaled)
     total = mass.sum(1)
     is_empty = total < LEAST_MASS
     total, scaled_mass = (
         total.clamp(min=LEAST_MASS),
-        (mass @ shapes.precision).clamp(min=LEAST_MASS),
+        (mass @ precision).clamp(min=LEAST_MASS),
     )
     means = first / scaled_mass[:, None]
     products = first[:, :, None] * means[:, None, :]
@@ -122,27 +128,13 @@ def improved(before: ScaleMixture, x: Tensor, shares: Tensor) -> ScaleMixture:
     )
 
 
-class _Shapes:
-    """What takes rows to the coordinates of each shape, for all blocks of rows."""
-
-    def __init__(self, mixture: ScaleMixture) -> None:
-        factor = torch.linalg.cholesky(mixture.covariances)
-        identity = torch.eye(factor.shape[1], dtype=factor.dtype)
-        self.whiten = torch.linalg.solve_triangular(factor, identity, upper=False)  # (k, d, d)
-        self.offset = (self.whiten @ mixture.means[..., None]).flatten()
-        self.precision = (-2 * mixture.log_scales).exp()  # (j,)
-        log_volume = (factor.diagonal(dim1=-2, dim2=-1).log() + HALF_LOG_TWO_PI).sum(-1)
-        log_scales = factor.shape[1] * mixture.log_scales
-        self.level = mixture.weights.log() - log_volume[:, None] - log_scales  # (k, j)
-
-    def joint(self, x: Tensor) -> Tensor:
-        """log w_kj N(x; μ_k, s_j² Σ_k), (n, k, j)."""
-        white = (x @ self.whiten.flatten(0, 1).mT - self.offset).unflatten(
-            1, self.whiten.shape[:2]
-        )
-        distance = white.square_().sum(-1)  # (n, k)
-        joint: Tensor = self.level - 0.5 * distance[..., None] * self.precision
-        return joint
+def _joint(mixture: ScaleMixture) -> Callable[[Tensor], Tensor]:
+    """The function of rows x (n, d) that is log w_kj N(x; μ_k, s_j² Σ_k), (n, k, j)."""
+    ellipsoids = Ellipsoids(mixture.means, mixture.covariances)
+    log_scales = mixture.means.shape[1] * mixture.log_scales
+    level = mixture.weights.log() - ellipsoids.log_volumes[:, None] - log_scales  # (k, j)
+    half = 0.5 * (-2 * mixture.log_scales).exp()  # (j,)
+    return lambda x: level - ellipsoids.distances(x)[..., None] * half
 
 
 def _block(mixture: ScaleMixture) -> int:
