@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any, ClassVar, final
 
@@ -180,20 +180,12 @@ class RealData(Experiment):
         )
 
     def _run(self, name: str, recipe: Recipe, seed: int) -> Run:
-        facts = {
-            "model": recipe.model,
-            "units": recipe.units,
-            "epochs": round(self.effort * recipe.epochs) or min(1, recipe.epochs),
-            "rate": recipe.rate,
-            "batch": recipe.batch,
-            "squares": recipe.squares,
-            "trees": recipe.trees,
-            "members": self.members or recipe.members,
-            "group": recipe.group,
-            "frames": recipe.frames,
-            "em_rows": recipe.em_rows,
-        }
-        return {"set": name, **facts, "seed": seed}
+        changed = replace(
+            recipe,
+            epochs=round(self.effort * recipe.epochs) or min(1, recipe.epochs),
+            members=self.members or recipe.members,
+        )
+        return {"set": name, **asdict(changed), "seed": seed}
 
 
 def score_rows(records: Sequence[Record]) -> list[list[Any]]:

@@ -298,6 +298,13 @@ def test_the_number_of_members_can_be_set():
     assert numbers == [{6}, {1}]
 
 
+def test_a_run_says_all_of_its_recipe():
+    for name, recipes in real_data.RECIPES.items():
+        runs = RealData(data="x", sets=(name,), seeds=(0,)).runs()
+        found = [{k: v for k, v in run.items() if k not in ("set", "seed")} for run in runs]
+        assert [Recipe(**facts) for facts in found] == list(recipes)
+
+
 def test_members_are_trained_apart_and_mixed(tmp_path, folder):
     splits = load_real("protein", folder)
     recipe = Recipe(real_data.TREES, 2, epochs=2, batch=50, members=3)
