@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -82,17 +82,26 @@ class Forest:
         return sub.random_binary_tree(leaves, seed=seed)
 
 
-def spline_families(rows: Sequence[Tensor], model: str, num_bases: int) -> list[InputFamily]:
-    """Quadratic splines with uniform knots over the range of each variable in all rows.
+def spline_families(
+    rows: Sequence[Tensor], model: str, num_bases: int, *, at_quantiles: bool = False
+) -> list[InputFamily]:
+    """Quadratic splines over the range of each variable in all rows.
 
-    The paper takes the domain from all parts of the data: elsewhere the density is zero.
+    The paper takes the domain from all parts of the data: elsewhere the density is zero. Knots are
+    uniform, or at the quantiles of the first part.
     """
     low = torch.stack([part.amin(0) for part in rows]).amin(0).double()
     high = torch.stack([part.amax(0) for part in rows]).amax(0).double()
     margin = 1e-3 * torch.where(high > low, high - low, 1.0)
-    return [
+    splines = [
         sub.Spline(num_bases, domain=(a, b), non_negative=model in (MPC, MPC2))
         for a, b in zip((low - margin).tolist(), (high + margin).tolist(), strict=True)
+    ]
+    if not at_quantiles:
+        return [*splines]
+    return [
+        replace(spline, knots=sub.Spline.from_quantiles(column, num_bases).knots)
+        for spline, column in zip(splines, rows[0].T, strict=True)
     ]
 
 

@@ -42,6 +42,11 @@ EXPERIMENTS = {
         "the best squared circuits on real data, beside GMMs and a flow",
         needs_data=True,
     ),
+    "ingredients": Entry(
+        "ingredients",
+        "what helps trees on real data: squares, weights, trees, inputs, one change at a time",
+        needs_data=True,
+    ),
     "weights": Entry("weights", "histograms of learned weights after squaring, negative part"),
 }
 

@@ -1,6 +1,7 @@
 """The experiments on real data, on little of it: from files to tables with the paper's numbers."""
 
 import csv
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from subtractive.experiments.forests import (
     correlated_groups,
     spline_families,
 )
+from subtractive.experiments.ingredients import BASE, CHANGES, Ingredients
 from subtractive.experiments.judging import mean_and_deviation, score
 from subtractive.experiments.planes import MPC, MPC2, NPC2
 from subtractive.experiments.real_data import RECIPES, RealData, Recipe
@@ -296,6 +298,32 @@ def test_the_number_of_members_can_be_set():
     runs = [RealData(data="x", sets=("kin40k",), members=count).runs() for count in (0, 1)]
     numbers = [{run["members"] for run in some if run["model"] == "trees"} for some in runs]
     assert numbers == [{6}, {1}]
+
+
+def test_ingredients_are_compared_seed_by_seed(tmp_path, folder):
+    study = Ingredients(data=folder, sets=("power-subset",), seeds=(0, 1), num_units=3, epochs=1)
+    outputs = execute(study, tmp_path, progress=False)
+    rows = {row["change"]: row for row in table(outputs, "gains")}
+    assert list(rows) == list(CHANGES)
+    tests = {
+        (record["run"]["change"], record["run"]["seed"]): record["result"]["test"]
+        for record in (json.loads(path.read_text()) for path in tmp_path.glob("runs/*.json"))
+    }
+    for change in set(CHANGES) - {BASE}:
+        gains = [tests[change, seed] - tests[BASE, seed] for seed in (0, 1)]
+        assert float(rows[change]["gain"]) == pytest.approx(sum(gains) / 2, rel=1e-3, abs=1e-4)
+        assert rows[change]["better"] == f"{sum(gain > 0 for gain in gains)} of 2"
+    assert "gains.png" in {path.name for path in outputs.written}
+    with pytest.raises(ValueError, match="there is no change 'more': choose from"):
+        Ingredients(data=folder, changes=("more",)).runs()
+
+
+def test_spline_knots_stand_at_the_quantiles_of_the_first_part():
+    train, test = torch.rand(200, 2) ** 4, torch.full((1, 2), 3.0)
+    (spline, _) = spline_families([train, test], NPC2, 8, at_quantiles=True)
+    expected = np.quantile(train[:, 0].numpy(), np.arange(1, 6) / 6)
+    np.testing.assert_allclose(spline.knots, expected, rtol=1e-5)
+    assert spline.domain[1] > 3
 
 
 def test_a_run_says_all_of_its_recipe():
