@@ -7,7 +7,7 @@ import pytest
 from subtractive.cli import main
 from subtractive.experiments.registry import EXPERIMENTS
 
-NEED_DATA = {"uci", "debd", "real-data"}
+NEED_DATA = {"uci", "debd", "real-data", "ingredients"}
 
 
 @pytest.mark.parametrize("name", sorted(set(EXPERIMENTS) - NEED_DATA))
