@@ -91,9 +91,9 @@ class Ingredients(Experiment):
     data: str = ""
     sets: tuple[str, ...] = ("power-subset", "protein")
     changes: tuple[str, ...] = tuple(CHANGES)
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    seeds: tuple[int, ...] = (0, 1, 2)
     num_units: int = 32
-    epochs: int = 20
+    epochs: int = 10
     rate: float = 0.03
     batch: int = 512
     rows: int = 0
