@@ -182,6 +182,7 @@ def draw_gains(records: Sequence[Record]) -> Figure:
             gained = gains(records, grouped(records).get((name, change), []))
             axes.scatter(gained, [place] * len(gained), s=16, color=MODEL, alpha=0.7)
         axes.axvline(0, color="0.7", linewidth=0.8, zorder=0)
+        axes.locator_params(axis="x", nbins=5)
         axes.set_title(name, fontsize=10)
         axes.set_xlabel("gain in nats", fontsize=9)
     panels[0].set_yticks(range(len(changes)), changes, fontsize=8)
