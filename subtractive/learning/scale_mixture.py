@@ -24,8 +24,9 @@ from subtractive.learning.expectation_maximisation import (
 COMMON_ROWS = 200
 # The least variance of a shape, as a share of that of all rows in the same direction.
 FLOOR = 1e-4
-# The least variance of all rows in any direction, as a share of the squared spread of a column.
-LEAST_VARIANCE = 1e-12
+# The least variance of all rows in any direction, as a share of the squared spread of a column,
+# and the least of a row as a share of that of all: for equal rows, and fewer rows than columns.
+LEAST_VARIANCE, LEAST_ENERGY = 1e-8, 1e-6
 # How many numbers a block of rows may have in the coordinates of all shapes.
 NUMBERS = 2**22
 
@@ -58,10 +59,10 @@ def fit_scale_mixture(
     found = along_directions(white, shares, num_shapes, num_scales, generator)
     for _ in range(steps):
         found = improved(found, white, shares)
-    back = unit[:, None] * factor
+    covariances = raised(factor @ found.covariances @ factor.mT, LEAST_VARIANCE)
     return found._replace(
-        means=centre + unit * mean + found.means @ back.mT,
-        covariances=back @ found.covariances @ back.mT,
+        means=centre + unit * (mean + found.means @ factor.mT),
+        covariances=unit[:, None] * covariances * unit,
     )
 
 
@@ -74,7 +75,7 @@ def along_directions(
 ) -> ScaleMixture:
     """A shape for each of some rows, from all rows (n, d) closest to its direction or opposite."""
     size = white.shape[1]
-    energy = white.square().mean(1).clamp(min=torch.finfo(white.dtype).tiny)  # (n,)
+    energy = white.square().mean(1).clamp(min=LEAST_ENERGY)  # (n,)
     directions = white / energy.sqrt()[:, None]
     count = min(num_shapes, int((shares > 0).sum()))
     seeds = directions[torch.multinomial(shares, count, generator=generator)]
@@ -112,17 +113,14 @@ def improved(before: ScaleMixture, x: Tensor, shares: Tensor) -> ScaleMixture:
         scaled = belongs @ precision  # (n, k)
         first += scaled.mT @ rows
         second += FULL.second_moments(rows, scaled)
+    is_empty = mass.sum(1) < LEAST_MASS
+    mass = mass.clamp(min=LEAST_MASS)
     total = mass.sum(1)
-    is_empty = total < LEAST_MASS
-    total, scaled_mass = (
-        total.clamp(min=LEAST_MASS),
-        (mass @ precision).clamp(min=LEAST_MASS),
-    )
-    means = first / scaled_mass[:, None]
+    means = first / (mass @ precision)[:, None]
     products = first[:, :, None] * means[:, None, :]
     covariances = raised((second - products) / total[:, None, None], FLOOR)
     return before._replace(
-        weights=mass.clamp(min=LEAST_MASS) / mass.clamp(min=LEAST_MASS).sum(),
+        weights=mass / mass.sum(),
         means=torch.where(is_empty[:, None], before.means, means),
         covariances=torch.where(is_empty[:, None, None], before.covariances, covariances),
     )

@@ -102,6 +102,23 @@ def test_constant_columns_equal_rows_and_fewer_rows_than_frames():
         assert bool(density.log_prob(table).isfinite().all())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "table",
+    [
+        torch.full((30, 4), 3.0),
+        torch.ones(1, 4),
+        torch.cat([torch.zeros(60, 4), torch.ones(10, 4), -torch.ones(10, 4)]),
+        torch.linspace(-1, 1, 20 * 200).sin().view(20, 200),
+    ],
+    ids=["constant", "one row", "most rows at the mean", "more columns than rows"],
+)
+def test_degenerate_tables_make_a_finite_start(table, dtype):
+    density = sub.gaussian_frames(table, 2, 3, start="directions", dtype=dtype)
+    sub.fit(density, table, max_epochs=1, progress=False)
+    assert bool(density.log_prob(table).isfinite().all())
+
+
 def test_an_unknown_start_is_refused():
     with pytest.raises(ValueError, match='start must be "clusters" or "directions", got \'em\''):
         sub.gaussian_frames(rows_of_all_sizes(20), 2, 2, start="em")
