@@ -14,7 +14,7 @@ import subtractive as sub
 from subtractive.data.binary import SETS, load_binary
 from subtractive.experiments.base import Experiment, Place, Record, Run
 from subtractive.experiments.forests import BINARY, CHOW_LIU, COMPLEX, LINEAR, SQUARES, Forest
-from subtractive.experiments.judging import judge, score
+from subtractive.experiments.judging import grouped, judge, spread
 from subtractive.experiments.outputs import Outputs
 from subtractive.experiments.planes import MPC, MPC2, NPC2
 from subtractive.experiments.training import Schedule, train
@@ -117,16 +117,11 @@ def family_of(model: str) -> InputFamily:
 
 def score_rows(records: Sequence[Record]) -> list[list[Any]]:
     """A row for each model on each tree, over all seeds."""
-    groups: dict[tuple[Any, ...], list[Record]] = {}
-    for record in records:
-        key = tuple(record.run[name] for name in ("set", "tree", "units", "model"))
-        groups.setdefault(key, []).append(record)
     rows: list[list[Any]] = []
-    for key, group in groups.items():
-        tests = [score(record) for record in group]
+    names = ("set", "tree", "units", "model")
+    for key, group in grouped(records, lambda run: tuple(run[name] for name in names)).items():
         seconds = round(median(record.seconds for record in group), 1)
-        count = group[0].result["parameters"]
-        rows.append([*key, count, median(tests), min(tests), max(tests), seconds])
+        rows.append([*key, group[0].result["parameters"], *spread(group), seconds])
     return rows
 
 

@@ -56,6 +56,11 @@ class Forest:
         sub.initialise(density, rows, seed=seed)
         return density
 
+    def build_grouped(self, rows: Tensor, size: int, seed: int) -> sub.Density:
+        """The same over groups of at most ``size`` correlated variables, a Gaussian for each."""
+        family = sub.MultivariateGaussian(norm=1 if self.model == MPC else 2)
+        return self.build(rows, family, seed, correlated_groups(rows, size))
+
     def _member(
         self,
         rows: Tensor,

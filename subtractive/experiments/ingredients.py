@@ -20,10 +20,9 @@ from subtractive.experiments.forests import (
     LINEAR,
     SQUARES,
     Forest,
-    correlated_groups,
     spline_families,
 )
-from subtractive.experiments.judging import judge, score
+from subtractive.experiments.judging import grouped, judge, score, spread
 from subtractive.experiments.outputs import Outputs
 from subtractive.experiments.planes import MPC
 from subtractive.experiments.training import Schedule, train
@@ -47,12 +46,11 @@ class Tree:
     def build(self, splits: Splits, num_units: int, seed: int) -> sub.Density:
         """The density at its start."""
         forest = Forest(self.model, self.tree, num_units, self.trees, self.squares)
-        groups = correlated_groups(splits.train, self.group) if self.group > 1 else None
-        return forest.build(splits.train, self._inputs(splits, num_units), seed, groups)
+        if self.group > 1:
+            return forest.build_grouped(splits.train, self.group, seed)
+        return forest.build(splits.train, self._inputs(splits, num_units), seed)
 
     def _inputs(self, splits: Splits, num_bases: int) -> Sequence[InputFamily] | InputFamily:
-        if self.group > 1:
-            return sub.MultivariateGaussian(norm=1 if self.model == MPC else 2)
         if self.inputs == GAUSSIANS:
             return sub.Gaussian()
         at_quantiles = self.inputs == QUANTILES
@@ -147,24 +145,22 @@ def gains(records: Sequence[Record], some: Sequence[Record]) -> list[float]:
     ]
 
 
-def grouped(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
-    """The runs of each change of each set."""
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        groups.setdefault((record.run["set"], record.run["change"]), []).append(record)
-    return groups
+def set_and_change(run: Run) -> tuple[str, str]:
+    """What a run shares with those of other seeds."""
+    return run["set"], run["change"]
 
 
 def gain_rows(records: Sequence[Record]) -> list[list[Any]]:
     """A row for each change of each set, over all seeds."""
     rows: list[list[Any]] = []
-    for (name, change), some in grouped(records).items():
-        tests, gained = [score(record) for record in some], gains(records, some)
+    for (name, change), some in grouped(records, set_and_change).items():
+        gained = gains(records, some)
         seconds = round(median(record.seconds for record in some))
-        spread = [median(tests), min(tests), max(tests)]
         better = f"{sum(gain > 0 for gain in gained)} of {len(gained)}"
         compared = [median(gained), better] if gained and change != BASE else [None, None]
-        rows.append([name, change, some[0].result["parameters"], *spread, *compared, seconds])
+        rows.append(
+            [name, change, some[0].result["parameters"], *spread(some), *compared, seconds]
+        )
     names = list(dict.fromkeys(row[0] for row in rows))
     return sorted(rows, key=lambda row: names.index(row[0]))
 
@@ -175,11 +171,12 @@ def draw_gains(records: Sequence[Record]) -> Figure:
     changes = [c for c in dict.fromkeys(record.run["change"] for record in records) if c != BASE]
     size = (3.4 * len(names) + 1.6, 0.22 * len(changes) + 1.0)
     figure = Figure(figsize=size, layout="constrained")
+    groups = grouped(records, set_and_change)
     panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
     for axes, name in zip(panels, names, strict=True):
         quiet(axes)
         for place, change in enumerate(changes):
-            gained = gains(records, grouped(records).get((name, change), []))
+            gained = gains(records, groups.get((name, change), []))
             axes.scatter(gained, [place] * len(gained), s=16, color=MODEL, alpha=0.7)
         axes.axvline(0, color="0.7", linewidth=0.8, zorder=0)
         axes.locator_params(axis="x", nbins=5)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from statistics import fmean, stdev
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from statistics import fmean, median, stdev
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from subtractive.data.splits import Splits
-from subtractive.experiments.base import Record
+from subtractive.experiments.base import Record, Run
 
 LogProb = Callable[[Tensor], Tensor]
+Key = TypeVar("Key", bound=Hashable)
 # Rows at a time: what a model of many units needs for them fits into memory.
 CHUNK = 2048
 
@@ -38,6 +39,20 @@ def score(record: Record) -> float:
     """The test score of a run; -∞ for a model that failed, which JSON cannot say."""
     value = record.result["test"]
     return float(value) if isinstance(value, int | float) else -math.inf
+
+
+def grouped(records: Sequence[Record], key: Callable[[Run], Key]) -> dict[Key, list[Record]]:
+    """Records whose runs have the same key, in the order in which keys first occur."""
+    groups: dict[Key, list[Record]] = {}
+    for record in records:
+        groups.setdefault(key(record.run), []).append(record)
+    return groups
+
+
+def spread(records: Sequence[Record]) -> list[float]:
+    """The median, the least and the largest test score."""
+    tests = [score(record) for record in records]
+    return [median(tests), min(tests), max(tests)]
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:

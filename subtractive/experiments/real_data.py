@@ -16,8 +16,8 @@ from subtractive.data.real import load_real
 from subtractive.data.splits import Splits
 from subtractive.experiments.base import Experiment, Place, Record, Run
 from subtractive.experiments.competitors import FLOWS, GAUSSIAN, NSF, fit_flow, fit_gaussian
-from subtractive.experiments.forests import BINARY, SQUARES, Forest, correlated_groups
-from subtractive.experiments.judging import judge, score
+from subtractive.experiments.forests import BINARY, SQUARES, Forest
+from subtractive.experiments.judging import grouped, judge, score, spread
 from subtractive.experiments.outputs import Outputs
 from subtractive.experiments.planes import MPC
 from subtractive.experiments.training import Schedule, train
@@ -190,17 +190,18 @@ class RealData(Experiment):
 
 def score_rows(records: Sequence[Record]) -> list[list[Any]]:
     """A row for each recipe of each set, over all seeds."""
-    groups: dict[tuple[Any, ...], list[Record]] = {}
-    for record in records:
-        key = tuple(value for name, value in record.run.items() if name != "seed")
-        groups.setdefault(key, []).append(record)
     rows: list[list[Any]] = []
-    for group in groups.values():
-        run, tests = group[0].run, [score(record) for record in group]
+    for group in grouped(records, recipe_of).values():
+        run = group[0].run
         seconds = round(median(record.seconds for record in group))
         about = [run["set"], run["model"], run["units"] or None, group[0].result["parameters"]]
-        rows.append([*about, median(tests), min(tests), max(tests), seconds])
+        rows.append([*about, *spread(group), seconds])
     return sorted(rows, key=lambda row: list(RECIPES).index(row[0]))
+
+
+def recipe_of(run: Run) -> tuple[Any, ...]:
+    """What a run shares with those of other seeds."""
+    return tuple(value for name, value in run.items() if name != "seed")
 
 
 def draw_scores(records: Sequence[Record]) -> Figure:
@@ -282,9 +283,7 @@ def from_columns(recipe: Recipe, splits: Splits, seed: int) -> sub.Density:
     forest = Forest(model, BINARY, recipe.units, recipe.trees, recipe.squares)
     if recipe.group == 1:
         return forest.build(splits.train, sub.Gaussian(), seed)
-    groups = correlated_groups(splits.train, recipe.group)
-    family = sub.MultivariateGaussian(norm=2)
-    return forest.build(splits.train, family, seed, groups)
+    return forest.build_grouped(splits.train, recipe.group, seed)
 
 
 START: dict[str, Callable[[Recipe, Splits, int], sub.Density]] = {
