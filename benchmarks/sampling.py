@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 
 import subtractive as sub
+from subtractive.inference.evidence import Evidence
+from subtractive.inference.marginal import labels, square_leaf
 from subtractive.inputs import signed_mixture
 from subtractive.inputs.base import InputFamily, Window
 from subtractive.numerics.inversion import invert
 from subtractive.numerics.scaled import log_magnitude
-from subtractive.queries.evidence import Evidence
-from subtractive.queries.marginal import labels, square_leaf
 
 TREES: dict[str, Callable[[int], sub.RegionGraph]] = {
     "linear": sub.linear_tree,

@@ -31,12 +31,12 @@ import subtractive as sub
 from benchmarks.peers.cirkit_client import Peer, check_same_circuit
 from subtractive.circuits.circuit import Circuit
 from subtractive.experiments.measuring import cpu_seconds, peak_megabytes, wall_seconds
+from subtractive.inference.partition import square_integrals
 from subtractive.learning.batches import as_batches
 from subtractive.learning.distributed import Group
 from subtractive.learning.objective import negative_log_likelihood
+from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import log_magnitude, settle
-from subtractive.numerics.unscaled import Unscaled
-from subtractive.queries.partition import square_integrals
 
 TREES: dict[str, Callable[[int], sub.RegionGraph]] = {
     "binary": sub.random_binary_tree,
@@ -98,7 +98,7 @@ class Training:
         """The same loss by the paper's signed logarithms."""
         circuit = self.density.circuit
         value, gram = (
-            settle(Unscaled(*circuit.climb(circuit.straight, leaves, circuit.signed_log)))
+            settle(LeafMessage(*circuit.climb(circuit.straight, leaves, circuit.signed_log)))
             for leaves in (circuit.values(self.batch.evidence.x), square_integrals(circuit))
         )
         return log_magnitude(gram)[0] - log_magnitude(value).mean()

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     from subtractive.densities.mixture import Mixture as Mixture
     from subtractive.densities.monotonic import MonotonicCircuit as MonotonicCircuit
     from subtractive.densities.squared import SquaredCircuit as SquaredCircuit
-    from subtractive.files import FileFormatError as FileFormatError
+    from subtractive.inference.divergence import cauchy_schwarz as cauchy_schwarz
+    from subtractive.inference.divergence import fidelity as fidelity
+    from subtractive.inference.inner import inner as inner
+    from subtractive.inference.inner import log_inner as log_inner
+    from subtractive.inference.partition import CancellationError as CancellationError
+    from subtractive.inference.partition import CancellationWarning as CancellationWarning
     from subtractive.inputs.binomial import Binomial as Binomial
     from subtractive.inputs.categorical import Categorical as Categorical
     from subtractive.inputs.embedding import Embedding as Embedding
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
     from subtractive.inputs.rbf import RBF as RBF
     from subtractive.inputs.spline import Spline as Spline
     from subtractive.inputs.tied_gaussian import TiedGaussian as TiedGaussian
+    from subtractive.io.files import FileFormatError as FileFormatError
     from subtractive.learning.distributed import LostProcessError as LostProcessError
     from subtractive.learning.expectation_maximisation import (
         fit_gaussian_mixture as fit_gaussian_mixture,
@@ -48,12 +54,6 @@ if TYPE_CHECKING:
     from subtractive.learning.psd import likelihood_gap as likelihood_gap
     from subtractive.learning.relative_adam import relative_adam as relative_adam
     from subtractive.learning.run import TrainingWarning as TrainingWarning
-    from subtractive.queries.divergence import cauchy_schwarz as cauchy_schwarz
-    from subtractive.queries.divergence import fidelity as fidelity
-    from subtractive.queries.inner import inner as inner
-    from subtractive.queries.inner import log_inner as log_inner
-    from subtractive.queries.partition import CancellationError as CancellationError
-    from subtractive.queries.partition import CancellationWarning as CancellationWarning
     from subtractive.reductions.disjointness import UndirectedGraph as UndirectedGraph
     from subtractive.reductions.disjointness import communication_matrix as communication_matrix
     from subtractive.reductions.disjointness import margulis_graph as margulis_graph
@@ -130,7 +130,7 @@ _PLACES = {
     "Mixture": "densities.mixture",
     "MonotonicCircuit": "densities.monotonic",
     "SquaredCircuit": "densities.squared",
-    "FileFormatError": "files",
+    "FileFormatError": "io.files",
     "Binomial": "inputs.binomial",
     "Categorical": "inputs.categorical",
     "Embedding": "inputs.embedding",
@@ -149,12 +149,12 @@ _PLACES = {
     "likelihood_gap": "learning.psd",
     "relative_adam": "learning.relative_adam",
     "TrainingWarning": "learning.run",
-    "cauchy_schwarz": "queries.divergence",
-    "fidelity": "queries.divergence",
-    "inner": "queries.inner",
-    "log_inner": "queries.inner",
-    "CancellationError": "queries.partition",
-    "CancellationWarning": "queries.partition",
+    "cauchy_schwarz": "inference.divergence",
+    "fidelity": "inference.divergence",
+    "inner": "inference.inner",
+    "log_inner": "inference.inner",
+    "CancellationError": "inference.partition",
+    "CancellationWarning": "inference.partition",
     "UndirectedGraph": "reductions.disjointness",
     "communication_matrix": "reductions.disjointness",
     "margulis_graph": "reductions.disjointness",

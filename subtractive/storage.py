@@ -23,7 +23,6 @@ from subtractive.densities.base import Density, Restriction
 from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
-from subtractive.files import FileFormatError, read_tensors
 from subtractive.inputs.base import InputFamily
 from subtractive.inputs.binomial import Binomial
 from subtractive.inputs.categorical import Categorical
@@ -34,6 +33,7 @@ from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
 from subtractive.inputs.rbf import RBF
 from subtractive.inputs.spline import Spline
 from subtractive.inputs.tied_gaussian import TiedGaussian
+from subtractive.io.files import FileFormatError, read_tensors
 from subtractive.regions.graph import RegionGraph
 from subtractive.regions.schedule import Schedule, fold
 

@@ -9,15 +9,15 @@ import pytest
 ROOT = Path(__file__).parents[1] / "subtractive"
 
 # Each folder or module may import from itself and from those before it. Two places are not
-# obvious: queries stand before densities, because a density's methods are its queries; programs
+# obvious: inference stands before densities, because a density's methods are its queries; programs
 # stand after __init__, because they are written, as a user's are, with the public names.
 ORDER = [
     "regions",
     "numerics",
-    "files",
+    "io",
     "inputs",
     "circuits",
-    "queries",
+    "inference",
     "densities",
     "reductions",
     "learning",

@@ -15,7 +15,7 @@ from registry import FAMILIES, GRAPHS, LAYERS, WEIGHTS, build, points
 
 import subtractive as sub
 from subtractive import files
-from subtractive.files import read_tensors, write_tensors
+from subtractive.io.files import read_tensors, write_tensors
 
 GOLDEN = Path(__file__).parent / "golden"
 

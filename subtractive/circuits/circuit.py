@@ -26,13 +26,13 @@ from subtractive.circuits.trunk import meet_in_trunk
 from subtractive.circuits.weights import WeightKind, Weights, real_weights
 from subtractive.inputs.base import InputFamily
 from subtractive.inputs.layer import InputLayer
+from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Scaled, log_magnitude, log_sum, settle
 from subtractive.numerics.signed_log import SignedLog
-from subtractive.numerics.unscaled import Unscaled
 from subtractive.regions.graph import RegionGraph
 from subtractive.regions.schedule import Schedule, fold
 
-Message = TypeVar("Message", Scaled, SignedLog, Unscaled)
+Message = TypeVar("Message", Scaled, SignedLog, LeafMessage)
 
 
 @final
@@ -229,7 +229,7 @@ class Circuit(nn.Module):
         sign, log_abs = self.climb(self.straight, self.values(x), self.signed_log)
         return log_abs[0], sign[0]
 
-    def values(self, x: Tensor) -> list[Unscaled]:
+    def values(self, x: Tensor) -> list[LeafMessage]:
         """The messages of all inputs at x (n, d): the leaves of c(x)."""
         if x.dim() != 2 or x.shape[1] != self.num_variables:
             raise ValueError(
@@ -257,8 +257,8 @@ class Circuit(nn.Module):
     def climb(
         self,
         route: Route,
-        leaves: Sequence[Unscaled],
-        rule: Callable[[Visit, list[Unscaled | Message]], Message],
+        leaves: Sequence[LeafMessage],
+        rule: Callable[[Visit, list[LeafMessage | Message]], Message],
     ) -> Message:
         """Send messages from the leaves to the root, and return the root's."""
         return self.messages(route, leaves, rule)[-1]
@@ -266,16 +266,16 @@ class Circuit(nn.Module):
     def messages(
         self,
         route: Route,
-        leaves: Sequence[Unscaled],
-        rule: Callable[[Visit, list[Unscaled | Message]], Message],
+        leaves: Sequence[LeafMessage],
+        rule: Callable[[Visit, list[LeafMessage | Message]], Message],
     ) -> list[Message]:
         """The messages of all steps from the leaves to the root: the only way up a circuit."""
-        waiting: dict[tuple[int, int], Unscaled | Message] = {}  # by tensor and first place
+        waiting: dict[tuple[int, int], LeafMessage | Message] = {}  # by tensor and first place
 
-        def send(tensor: int, message: Unscaled | Message) -> None:
+        def send(tensor: int, message: LeafMessage | Message) -> None:
             # Split, not sliced: on the way back the parts are joined, not added to zeros.
             parts = route.parts[tensor]
-            pieces: Sequence[Unscaled | Message] = message.split(parts)
+            pieces: Sequence[LeafMessage | Message] = message.split(parts)
             for part, piece in zip(parts, pieces, strict=True):
                 waiting[tensor, part.start] = piece
 
@@ -291,15 +291,15 @@ class Circuit(nn.Module):
             send(tensor, steps[-1])
         return steps
 
-    def scaled(self, visit: Visit, children: Sequence[Unscaled | Scaled]) -> Scaled:
+    def scaled(self, visit: Visit, children: Sequence[LeafMessage | Scaled]) -> Scaled:
         """The rule of a climb in scaled arithmetic."""
         return self.layer(visit.layer).scaled(children, visit.folds)
 
-    def signed_log(self, visit: Visit, children: Sequence[Unscaled | SignedLog]) -> SignedLog:
+    def signed_log(self, visit: Visit, children: Sequence[LeafMessage | SignedLog]) -> SignedLog:
         """The rule of a climb in the paper's signed log arithmetic."""
         return self.layer(visit.layer).signed_log(children, visit.folds)
 
-    def log_root(self, route: Route, leaves: Sequence[Unscaled], *, squares: bool) -> Tensor:
+    def log_root(self, route: Route, leaves: Sequence[LeafMessage], *, squares: bool) -> Tensor:
         """log Σ_s c_s, or log Σ_s |c_s|² of vectors or grams, (n,), the quick way where safe."""
         careful = log_magnitude if squares else log_sum
         quick = self.quick_log_root(route, leaves, squares=squares)
@@ -319,7 +319,7 @@ class Circuit(nn.Module):
         return torch.cat(parts)[torch.cat(order).argsort()]
 
     def quick_log_root(
-        self, route: Route, leaves: Sequence[Unscaled], *, squares: bool
+        self, route: Route, leaves: Sequence[LeafMessage], *, squares: bool
     ) -> Ascent | None:
         """The same by :mod:`subtractive.circuits.ascent` alone, if this circuit allows it."""
         plan = self._plan(route, leaves, squares=squares)
@@ -329,7 +329,7 @@ class Circuit(nn.Module):
 
         def careful(tensors: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
             again = [
-                Unscaled(None, tensor) if is_exponent else Unscaled(tensor, None)
+                LeafMessage(None, tensor) if is_exponent else LeafMessage(tensor, None)
                 for tensor, is_exponent in zip(tensors, plan.is_exponent, strict=True)
             ]
             queue = iter(weights)
@@ -340,7 +340,7 @@ class Circuit(nn.Module):
         met = meet_in_trunk(plan, tensors, weights) if squares else None
         return ascend(plan, tensors, weights, careful) if met is None else met
 
-    def disturbed_log_root(self, leaves: Sequence[Unscaled], disturb: Disturb) -> Ascent | None:
+    def disturbed_log_root(self, leaves: Sequence[LeafMessage], disturb: Disturb) -> Ascent | None:
         """The same for |c|² if every sum is disturbed, and for no slopes."""
         plan = self._plan(self.straight, leaves, squares=True)
         weights = self._real_weights(self.straight)
@@ -354,7 +354,7 @@ class Circuit(nn.Module):
         weights = [layers[visit.layer].weight(visit.folds) for visit in route.visits]
         return None if any(weight.is_complex() for weight in weights) else weights
 
-    def _plan(self, route: Route, leaves: Sequence[Unscaled], *, squares: bool) -> Plan | None:
+    def _plan(self, route: Route, leaves: Sequence[LeafMessage], *, squares: bool) -> Plan | None:
         """The plan of a route, remembered for the straight one, which training takes."""
         kinds = kinds_of(leaves) if self._has_plans else None
         if kinds is None:
@@ -367,7 +367,7 @@ class Circuit(nn.Module):
             self._plans[key] = make_plan(route, kinds, squares=squares, is_narrow=is_narrow)
         return self._plans[key]
 
-    def root(self, route: Route, leaves: Sequence[Unscaled]) -> Scaled:
+    def root(self, route: Route, leaves: Sequence[LeafMessage]) -> Scaled:
         """The root's message, (1, n, s) or (1, n, s, s); rows that underflow are done again."""
         root = self.climb(route, leaves, self.scaled)
         lost = root.log_scale.isnan()[0]
@@ -375,7 +375,7 @@ class Circuit(nn.Module):
             return root
         rows = lost.nonzero()[:, 0]
         fewer = [leaf if leaf.some.shape[1] == 1 else leaf.rows(rows) for leaf in leaves]
-        again = settle(Unscaled(*self.climb(route, fewer, self.signed_log)))
+        again = settle(LeafMessage(*self.climb(route, fewer, self.signed_log)))
         return Scaled(
             root.mantissa.index_copy(1, rows, again.mantissa.to(root.mantissa.dtype)),
             root.log_scale.index_copy(1, rows, again.log_scale),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from subtractive.circuits.congruence import from_left, from_right
 from subtractive.circuits.planning import Parts, Plan, Step
-from subtractive.numerics.unscaled import double
+from subtractive.numerics.leaf_message import double
 
 _NOTHING = torch.empty(0)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from subtractive.numerics.unscaled import double
+from subtractive.numerics.leaf_message import double
 
 
 def congruence(weight: Tensor, gram: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.layers import Layer
 from subtractive.circuits.route import Visit
 from subtractive.circuits.weights import RealWeights
+from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Scaled
-from subtractive.numerics.unscaled import Unscaled
 
 
 @torch.no_grad()
@@ -25,7 +25,7 @@ def is_deterministic(circuit: Circuit) -> bool:
     """
     disjoint = True
 
-    def rule(visit: Visit, children: Sequence[Unscaled | Scaled]) -> Unscaled:
+    def rule(visit: Visit, children: Sequence[LeafMessage | Scaled]) -> LeafMessage:
         nonlocal disjoint
         layer = circuit.layer(visit.layer)
         uses = type(layer)(RealWeights((layer.weights() != 0).double()))
@@ -33,17 +33,17 @@ def is_deterministic(circuit: Circuit) -> bool:
         alone = _numbers(uses, [_diagonal(child) for child in children], visit)
         paired = together.diagonal(dim1=-2, dim2=-1)
         disjoint = disjoint and bool((paired < alone + 0.5).all())
-        return Unscaled((together > 0).double()[:, None], None)
+        return LeafMessage((together > 0).double()[:, None], None)
 
     leaves = []
     for layer in circuit.input_layers():
         overlap = layer.family.overlap(layer.tensors(slice(None)))
-        leaves.append(Unscaled(overlap.double()[:, None], None))
+        leaves.append(LeafMessage(overlap.double()[:, None], None))
     circuit.climb(circuit.straight, leaves, rule)
     return disjoint
 
 
-def _numbers(layer: Layer, children: Sequence[Unscaled | Scaled], visit: Visit) -> Tensor:
+def _numbers(layer: Layer, children: Sequence[LeafMessage | Scaled], visit: Visit) -> Tensor:
     message = layer.scaled(children, visit.folds)
     # Counts do not underflow: a scale of NaN says that there is nothing to count.
     scale = message.log_scale.exp().nan_to_num(0.0)
@@ -52,6 +52,6 @@ def _numbers(layer: Layer, children: Sequence[Unscaled | Scaled], visit: Visit) 
     ]
 
 
-def _diagonal(child: Unscaled | Scaled) -> Unscaled:
-    assert isinstance(child, Unscaled)
-    return Unscaled(child.some.diagonal(dim1=-2, dim2=-1), None)
+def _diagonal(child: LeafMessage | Scaled) -> LeafMessage:
+    assert isinstance(child, LeafMessage)
+    return LeafMessage(child.some.diagonal(dim1=-2, dim2=-1), None)

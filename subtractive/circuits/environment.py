@@ -14,10 +14,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Scaled, multiply, normalise_rows, settle
-from subtractive.numerics.unscaled import Unscaled
 
-Message = Unscaled | Scaled
+Message = LeafMessage | Scaled
 
 
 class Environment(NamedTuple):

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from subtractive.circuits.congruence import congruence
 from subtractive.circuits.environment import Environment, below_hadamard, below_kronecker
 from subtractive.circuits.weights import Weights
+from subtractive.numerics.leaf_message import Index, LeafMessage, pick
 from subtractive.numerics.scaled import Scaled, joined, multiply, rescale, settle
 from subtractive.numerics.signed_log import (
     SignedLog,
@@ -26,7 +27,6 @@ from subtractive.numerics.signed_log import (
     multiply_signed,
     signed_log,
 )
-from subtractive.numerics.unscaled import Index, Unscaled, pick
 
 
 def mix(weight: Tensor, values: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ class Layer(nn.Module, ABC):
         """The inputs of all product units: the layer's share of the circuit's size."""
 
     @abstractmethod
-    def product(self, children: Sequence[Unscaled | Scaled]) -> Scaled:
+    def product(self, children: Sequence[LeafMessage | Scaled]) -> Scaled:
         """The product of vectors (f, n, ...) that the layer's sum is taken of."""
 
     @abstractmethod
@@ -102,16 +102,18 @@ class Layer(nn.Module, ABC):
         """The unit of each child that a product unit (f, n) is made of."""
 
     @abstractmethod
-    def scaled(self, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
+    def scaled(self, children: Sequence[LeafMessage | Scaled], folds: Index) -> Scaled:
         """The layer's message from its children's, vectors or grams."""
 
     @abstractmethod
-    def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
+    def cross(
+        self, other: Layer, children: Sequence[LeafMessage | Scaled], folds: Index
+    ) -> Scaled:
         """The gram of this layer with another one from the grams of their children."""
 
     @abstractmethod
     def environment(
-        self, above: Environment, siblings: Sequence[Unscaled | Scaled], slot: int
+        self, above: Environment, siblings: Sequence[LeafMessage | Scaled], slot: int
     ) -> Environment:
         """The environment of child ``slot`` from that of the products and the other children.
 
@@ -120,7 +122,7 @@ class Layer(nn.Module, ABC):
         """
 
     @abstractmethod
-    def signed_log(self, children: Sequence[Unscaled | SignedLog], folds: Index) -> SignedLog:
+    def signed_log(self, children: Sequence[LeafMessage | SignedLog], folds: Index) -> SignedLog:
         """The same as :meth:`scaled` in the paper's signed log arithmetic."""
 
 
@@ -141,23 +143,25 @@ class SumLayer(Layer):
     def num_connections(widths: Sequence[int]) -> int:
         return 0
 
-    def product(self, children: Sequence[Unscaled | Scaled]) -> Scaled:
+    def product(self, children: Sequence[LeafMessage | Scaled]) -> Scaled:
         return settle(children[0])
 
     def units_of_children(self, units: Tensor, widths: Sequence[int]) -> list[Tensor]:
         return [units]
 
-    def scaled(self, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
+    def scaled(self, children: Sequence[LeafMessage | Scaled], folds: Index) -> Scaled:
         return _summed(settle(children[0]), self.weight(folds))
 
-    def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
+    def cross(
+        self, other: Layer, children: Sequence[LeafMessage | Scaled], folds: Index
+    ) -> Scaled:
         return _crossed(settle(children[0]), self.weight(folds), other.weight(folds))
 
-    def signed_log(self, children: Sequence[Unscaled | SignedLog], folds: Index) -> SignedLog:
+    def signed_log(self, children: Sequence[LeafMessage | SignedLog], folds: Index) -> SignedLog:
         return mix_signed(self.weight(folds), signed_log(children[0]))
 
     def environment(
-        self, above: Environment, siblings: Sequence[Unscaled | Scaled], slot: int
+        self, above: Environment, siblings: Sequence[LeafMessage | Scaled], slot: int
     ) -> Environment:
         return above
 
@@ -179,23 +183,25 @@ class HadamardLayer(Layer):
     def num_connections(widths: Sequence[int]) -> int:
         return sum(widths)
 
-    def product(self, children: Sequence[Unscaled | Scaled]) -> Scaled:
+    def product(self, children: Sequence[LeafMessage | Scaled]) -> Scaled:
         return multiply(children)
 
     def units_of_children(self, units: Tensor, widths: Sequence[int]) -> list[Tensor]:
         return [units] * len(widths)
 
-    def scaled(self, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
+    def scaled(self, children: Sequence[LeafMessage | Scaled], folds: Index) -> Scaled:
         return summed_product(children, self.weight(folds))
 
-    def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
+    def cross(
+        self, other: Layer, children: Sequence[LeafMessage | Scaled], folds: Index
+    ) -> Scaled:
         return _crossed(multiply(children), self.weight(folds), other.weight(folds))
 
-    def signed_log(self, children: Sequence[Unscaled | SignedLog], folds: Index) -> SignedLog:
+    def signed_log(self, children: Sequence[LeafMessage | SignedLog], folds: Index) -> SignedLog:
         return mix_signed(self.weight(folds), multiply_signed(children))
 
     def environment(
-        self, above: Environment, siblings: Sequence[Unscaled | Scaled], slot: int
+        self, above: Environment, siblings: Sequence[LeafMessage | Scaled], slot: int
     ) -> Environment:
         return below_hadamard(above, siblings)
 
@@ -212,32 +218,34 @@ class KroneckerLayer(Layer):
     def num_connections(widths: Sequence[int]) -> int:
         return len(widths) * math.prod(widths)
 
-    def product(self, children: Sequence[Unscaled | Scaled]) -> Scaled:
+    def product(self, children: Sequence[LeafMessage | Scaled]) -> Scaled:
         factors = [settle(child) for child in children]
         return joined(kronecker([factor.mantissa for factor in factors]), factors)
 
     def units_of_children(self, units: Tensor, widths: Sequence[int]) -> list[Tensor]:
         return list(torch.unravel_index(units, tuple(widths)))
 
-    def scaled(self, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
+    def scaled(self, children: Sequence[LeafMessage | Scaled], folds: Index) -> Scaled:
         weight = self.weight(folds)
         if any(child.is_gram for child in children):
             return _summed_kronecker(children, weight, weight)
         return _summed(self.product(children), weight)
 
-    def cross(self, other: Layer, children: Sequence[Unscaled | Scaled], folds: Index) -> Scaled:
+    def cross(
+        self, other: Layer, children: Sequence[LeafMessage | Scaled], folds: Index
+    ) -> Scaled:
         return _summed_kronecker(children, self.weight(folds), other.weight(folds))
 
-    def signed_log(self, children: Sequence[Unscaled | SignedLog], folds: Index) -> SignedLog:
+    def signed_log(self, children: Sequence[LeafMessage | SignedLog], folds: Index) -> SignedLog:
         return mix_signed(self.weight(folds), kronecker_signed(children))
 
     def environment(
-        self, above: Environment, siblings: Sequence[Unscaled | Scaled], slot: int
+        self, above: Environment, siblings: Sequence[LeafMessage | Scaled], slot: int
     ) -> Environment:
         return below_kronecker(above, siblings, slot)
 
 
-def summed_product(children: Sequence[Unscaled | Scaled], weight: Tensor) -> Scaled:
+def summed_product(children: Sequence[LeafMessage | Scaled], weight: Tensor) -> Scaled:
     """``W (a ⊙ b ⊙ ...)``: the square of a Hadamard product is the product of the squares."""
     return _summed(multiply(children), weight)
 
@@ -255,7 +263,7 @@ def _crossed(product: Scaled, left: Tensor, right: Tensor) -> Scaled:
 
 
 def _summed_kronecker(
-    children: Sequence[Unscaled | Scaled], left: Tensor, right: Tensor
+    children: Sequence[LeafMessage | Scaled], left: Tensor, right: Tensor
 ) -> Scaled:
     factors = [settle(child if child.is_gram else child.outer()) for child in children]
     mantissa = mix_kronecker_gram(left, [factor.mantissa for factor in factors], right)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from subtractive.circuits.route import Route
-from subtractive.numerics.unscaled import Unscaled
+from subtractive.numerics.leaf_message import LeafMessage
 
 # After how many products in a row the numbers are brought back to one: each may square the range
 # of their exponents, and grams, in double precision, have eight times that of vectors.
@@ -129,7 +129,7 @@ class Plan(NamedTuple):
         return [*floors, errors[-1] / torch.finfo(weights[-1].dtype).eps]
 
 
-def kinds_of(leaves: Sequence[Unscaled]) -> tuple[Kind, ...] | None:
+def kinds_of(leaves: Sequence[LeafMessage]) -> tuple[Kind, ...] | None:
     """The kinds of all leaves, or ``None`` if one is of none: mantissa *and* exponent, complex."""
     for mantissa, exponent in leaves:
         if (mantissa is None) == (exponent is None):

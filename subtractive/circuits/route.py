@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from subtractive.numerics.unscaled import Index
+from subtractive.numerics.leaf_message import Index
 from subtractive.regions.graph import RegionGraph
 from subtractive.regions.schedule import Schedule, fold
 

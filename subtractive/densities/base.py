@@ -16,13 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from subtractive.densities.remembered import recall, remember
-from subtractive.files import write_tensors
-from subtractive.inputs.asking import CumulativeAt, DensityAt, Moments
-from subtractive.inputs.base import InputFamily, Question
-from subtractive.queries.box import Side, in_box
-from subtractive.queries.covariance import cumulants
-from subtractive.queries.divergence import Estimate, estimate
-from subtractive.queries.evidence import (
+from subtractive.inference.box import Side, in_box
+from subtractive.inference.covariance import cumulants
+from subtractive.inference.divergence import Estimate, estimate
+from subtractive.inference.evidence import (
     Evidence,
     as_mask,
     as_table,
@@ -32,10 +29,13 @@ from subtractive.queries.evidence import (
     given_row,
     make_evidence,
 )
-from subtractive.queries.imputation import fill_gaps, gap_questions
-from subtractive.queries.mode import ascend, best_rows
-from subtractive.queries.quantile import quantiles, state_quantiles
-from subtractive.queries.univariate import Answers, as_row
+from subtractive.inference.imputation import fill_gaps, gap_questions
+from subtractive.inference.mode import ascend, best_rows
+from subtractive.inference.quantile import quantiles, state_quantiles
+from subtractive.inference.univariate import Answers, as_row
+from subtractive.inputs.asking import CumulativeAt, DensityAt, Moments
+from subtractive.inputs.base import InputFamily, Question
+from subtractive.io.files import write_tensors
 
 Values = Mapping[int, float]  # variable -> value
 Given = Values | Tensor | None

@@ -13,11 +13,11 @@ from subtractive.circuits.weights import PositiveWeights, RealWeights
 from subtractive.densities.base import Density
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
+from subtractive.inference.evidence import Evidence, rows_by_pattern
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors
 from subtractive.inputs.layer import InputLayer
+from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Scaled, log_magnitudes, log_sums
-from subtractive.numerics.unscaled import Unscaled
-from subtractive.queries.evidence import Evidence, rows_by_pattern
 
 # How many numbers the messages of one block of rows may hold, which bounds the memory.
 BLOCK = 2**24
@@ -57,7 +57,7 @@ class FlatMembers(NamedTuple):
             [self._log_roots(self._leaf(rows, observed)) for rows in x.split(step)], 1
         )
 
-    def _leaf(self, x: Tensor, observed: Sequence[bool]) -> Unscaled:
+    def _leaf(self, x: Tensor, observed: Sequence[bool]) -> LeafMessage:
         """The message of the members' inputs: f, or the integrals of f or f fᵀ over the gaps."""
         everywhere = x.expand(len(self.weights), *x.shape)
         if all(observed):
@@ -72,7 +72,7 @@ class FlatMembers(NamedTuple):
         log_normalisers = self._log_roots(self._integrals())[:, 0]
         return log_normalisers if bool(log_normalisers.isfinite().all()) else None
 
-    def _integrals(self) -> Unscaled:
+    def _integrals(self) -> LeafMessage:
         """∫ f fᵀ, or ∫ f, of all members' inputs."""
         p = self._doubled()
         if self.are_squared:
@@ -82,7 +82,7 @@ class FlatMembers(NamedTuple):
     def _doubled(self) -> Tensors:
         return {name: tensor.double() for name, tensor in self.tensors.items()}
 
-    def _log_roots(self, leaves: Unscaled) -> Tensor:
+    def _log_roots(self, leaves: LeafMessage) -> Tensor:
         """What the roots say, (m, n): NaN where the mantissas cannot be trusted."""
         root: Scaled = summed_product([leaves], self.weights.to(leaves.some.dtype))
         if not self.are_squared:

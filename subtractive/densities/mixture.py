@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from subtractive.densities.base import Density
 from subtractive.densities.flat_members import flat_members
+from subtractive.inference.evidence import Evidence
+from subtractive.inference.univariate import Answers
 from subtractive.inputs.base import InputFamily, Question
 from subtractive.inputs.drawing import uniforms
 from subtractive.numerics.inversion import choose_cell
+from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import log_sum_exp, settle
-from subtractive.numerics.unscaled import Unscaled
-from subtractive.queries.evidence import Evidence
-from subtractive.queries.univariate import Answers
 
 
 @final
@@ -79,7 +79,7 @@ class Mixture(Density):
         return log_weights - log_normalisers
 
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
-        shares = settle(Unscaled(None, self._log_shares(evidence).detach()[None])).mantissa[0]
+        shares = settle(LeafMessage(None, self._log_shares(evidence).detach()[None])).mantissa[0]
         chosen, _ = choose_cell(shares, uniforms(len(evidence), generator))
         x = evidence.x.double()
         for number, member in enumerate(self._densities()):

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.densities.base import Density
+from subtractive.inference.covariance import log_tilted_plain
+from subtractive.inference.evidence import Evidence
+from subtractive.inference.marginal import log_integral
+from subtractive.inference.partition import log_plain_partition
+from subtractive.inference.sampling import sample_plain
+from subtractive.inference.univariate import Answers, answer_plain
 from subtractive.inputs.base import InputFamily, Question
-from subtractive.queries.covariance import log_tilted_plain
-from subtractive.queries.evidence import Evidence
-from subtractive.queries.marginal import log_integral
-from subtractive.queries.partition import log_plain_partition
-from subtractive.queries.sampling import sample_plain
-from subtractive.queries.univariate import Answers, answer_plain
 
 
 @final

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.densities.base import Density
+from subtractive.inference.covariance import log_tilted_square
+from subtractive.inference.evidence import Evidence, make_evidence
+from subtractive.inference.marginal import log_square_integral
+from subtractive.inference.partition import check_cancellation, log_square_partition
+from subtractive.inference.sampling import sample_square
+from subtractive.inference.univariate import Answers, answer_square
 from subtractive.inputs.base import InputFamily, Question
-from subtractive.queries.covariance import log_tilted_square
-from subtractive.queries.evidence import Evidence, make_evidence
-from subtractive.queries.marginal import log_square_integral
-from subtractive.queries.partition import check_cancellation, log_square_partition
-from subtractive.queries.sampling import sample_square
-from subtractive.queries.univariate import Answers, answer_square
 
 
 @final

@@ -21,8 +21,8 @@ from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
 from subtractive.distillation.automaton import Automaton
 from subtractive.inputs.base import Tensors, Window
+from subtractive.numerics.leaf_message import LeafMessage, side_by_side
 from subtractive.numerics.scaled import Scaled, add_rows, multiply, normalise_rows, safe_log
-from subtractive.numerics.unscaled import Unscaled, side_by_side
 
 
 class Before(NamedTuple):
@@ -104,10 +104,10 @@ class Chain:
         end = self._end(reading.automaton)
         found = [end]
 
-        def rule(visit: Visit, children: Sequence[Unscaled | Scaled]) -> Scaled:
+        def rule(visit: Visit, children: Sequence[LeafMessage | Scaled]) -> Scaled:
             leaf, rest = children
-            assert isinstance(leaf, Unscaled)
-            if isinstance(rest, Unscaled):  # the last token of all
+            assert isinstance(leaf, LeafMessage)
+            if isinstance(rest, LeafMessage):  # the last token of all
                 rest = _read(rest, end, step)
                 found.append(rest)
             message = circuit.layer(visit.layer).scaled([_read(leaf, rest, step)], visit.folds)
@@ -122,7 +122,7 @@ class Chain:
             )
         return found[::-1]
 
-    def leaf(self, position: int, reading: Reading) -> Unscaled:
+    def leaf(self, position: int, reading: Reading) -> LeafMessage:
         """∫ f or ∫ f fᵀ over the allowed tokens of each kind, (1, kinds, i[, j])."""
         layer, place = self.circuit.input_of(self.regions[(position,)])
         p = layer.tensors(place, torch.float64)
@@ -133,19 +133,19 @@ class Chain:
             messages.append(self._sum_over(p, states, position))
         return side_by_side(messages, axis=1)
 
-    def _sum_over(self, p: Tensors, states: Tensor, position: int) -> Unscaled:
+    def _sum_over(self, p: Tensors, states: Tensor, position: int) -> LeafMessage:
         """The sum over few states by their values, over many by a window."""
         layer, _ = self.circuit.input_of(self.regions[(position,)])
         family = layer.family
         if len(states) <= layer.num_units:
             values = self.values(position, states)  # (v, i)
             total = values.mT @ values if self.is_squared else values.sum(0)
-            return Unscaled(total[None, None], None)
+            return LeafMessage(total[None, None], None)
         mask = torch.zeros(1, 1, self.num_tokens, dtype=torch.float64)
         mask[..., states] = 1.0
         window = Window(states=mask) if len(states) < self.num_tokens else Window()
         message = family.gram(p, p, window) if self.is_squared else family.integral(p, window)
-        return Unscaled(message.value(), None)
+        return LeafMessage(message.value(), None)
 
     def _end(self, automaton: Automaton) -> Scaled:
         """After the last token: one where the automaton accepts, zero where not."""
@@ -156,7 +156,7 @@ class Chain:
         return Scaled(ones.expand(*accepting.shape, *shape), safe_log(accepting))
 
 
-def _read(leaf: Unscaled, rest: Scaled, step: Tensor) -> Scaled:
+def _read(leaf: LeafMessage, rest: Scaled, step: Tensor) -> Scaled:
     """Σ_k L_k ⊙ R_step(s, k) for every state s: one token read, whatever its kind."""
     states, kinds = step.shape
     every_kind = leaf.rows(torch.arange(kinds).repeat(states))

@@ -25,7 +25,7 @@ from subtractive.distillation.sweep import Record, Sweep, Variant, run_sweep, su
 from subtractive.distillation.teachers import load_teacher
 from subtractive.distillation.tokenizers import load_tokenizer
 from subtractive.distillation.vocabulary import Vocabulary, make_vocabulary
-from subtractive.files import read_json, write_json
+from subtractive.io.files import read_json, write_json
 
 Answer = dict[str, Any]
 # The paper's learning rates (App. H), each of which is tried with each of its starts.

@@ -16,9 +16,9 @@ from subtractive.circuits.initialisers import Initialiser, dirichlet, log_normal
 from subtractive.circuits.weights import RealWeights, positive_weights, real_weights
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
+from subtractive.inference.evidence import make_evidence
 from subtractive.inputs.categorical import Categorical
 from subtractive.inputs.embedding import Embedding
-from subtractive.queries.evidence import make_evidence
 from subtractive.regions.trees import linear_tree
 
 Chained = MonotonicCircuit | SquaredCircuit

@@ -18,8 +18,8 @@ from subtractive.densities.base import Density
 from subtractive.distillation.automaton import ANYTHING, as_words, contains_all
 from subtractive.distillation.chain import Before, Chain, Reading
 from subtractive.distillation.endings import Endings
-from subtractive.queries.box import in_box
-from subtractive.queries.evidence import check_possible, given_row, make_evidence
+from subtractive.inference.box import in_box
+from subtractive.inference.evidence import check_possible, given_row, make_evidence
 
 Known = Mapping[int, int]
 

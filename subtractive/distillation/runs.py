@@ -21,7 +21,7 @@ from subtractive.distillation.models import (
     squared_chain,
 )
 from subtractive.distillation.vocabulary import Vocabulary
-from subtractive.files import read_json, write_json
+from subtractive.io.files import read_json, write_json
 from subtractive.learning.loop import fit
 from subtractive.storage import read_density
 

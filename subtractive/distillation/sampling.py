@@ -12,8 +12,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from subtractive.distillation.teachers import Teacher
-from subtractive.files import read_json, write_atomically, write_json
 from subtractive.inputs.drawing import uniforms
+from subtractive.io.files import read_json, write_atomically, write_json
 from subtractive.numerics.inversion import choose_cell
 
 CHUNK = 1000

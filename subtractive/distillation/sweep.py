@@ -16,7 +16,7 @@ from scipy import stats
 
 from subtractive.distillation.corpus import PARTS
 from subtractive.distillation.runs import CONTINUED, Data, Plan, run
-from subtractive.files import write_text
+from subtractive.io.files import write_text
 
 Record = dict[str, Any]
 ADDITIVE, LONGER = "MPC", "MPC longer"

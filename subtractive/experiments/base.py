@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from subtractive.experiments.outputs import Outputs
-from subtractive.files import plain
+from subtractive.io.files import plain
 
 # The settings of one run, plain numbers and texts by which it is known for ever.
 Run = Mapping[str, Any]

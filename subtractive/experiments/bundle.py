@@ -18,10 +18,10 @@ from subtractive.circuits.building import family_of_region, fold_labels
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.layers import HadamardLayer
 from subtractive.circuits.weights import PositiveWeights, RealWeights, Weights
+from subtractive.inference.partition import square_integrals
 from subtractive.inputs.base import EVERYWHERE
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.scaled import safe_log
-from subtractive.queries.partition import square_integrals
 from subtractive.regions.schedule import fold
 
 Member = sub.SquaredCircuit | sub.MonotonicCircuit

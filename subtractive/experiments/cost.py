@@ -15,7 +15,7 @@ import subtractive as sub
 from subtractive.experiments.base import Experiment, Place, Record, Run
 from subtractive.experiments.measuring import cpu_seconds, peak_megabytes
 from subtractive.experiments.outputs import Outputs
-from subtractive.queries.evidence import make_evidence
+from subtractive.inference.evidence import make_evidence
 from subtractive.report.figures import MODEL, OTHER, quiet
 
 SQUARED, MONOTONIC = "NPC²", "MPC"

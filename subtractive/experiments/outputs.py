@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from subtractive.files import write_atomically
+from subtractive.io.files import write_atomically
 
 
 class Outputs:

@@ -18,9 +18,9 @@ from subtractive.circuits.initialisers import Initialiser
 from subtractive.circuits.route import Visit
 from subtractive.experiments.base import Experiment, Place, Record, Run
 from subtractive.experiments.outputs import Outputs
+from subtractive.inference.partition import log_square_partition, square_integrals
+from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import log_magnitude, settle
-from subtractive.numerics.unscaled import Unscaled
-from subtractive.queries.partition import log_square_partition, square_integrals
 from subtractive.report.figures import MODEL, OTHER, quiet
 
 WEIGHTS: dict[str, Callable[[], Initialiser]] = {
@@ -67,7 +67,7 @@ class Overflow(Experiment):
             seed=run["seed"],
         )
         leaves = square_integrals(circuit)
-        signed = settle(Unscaled(*circuit.climb(circuit.straight, leaves, circuit.signed_log)))
+        signed = settle(LeafMessage(*circuit.climb(circuit.straight, leaves, circuit.signed_log)))
         found = {
             SCALED: float(log_square_partition(circuit)),
             SIGNED: float(log_magnitude(signed)[0]),
@@ -121,17 +121,17 @@ class Overflow(Experiment):
 def plain_partition(circuit: sub.Circuit, dtype: torch.dtype) -> Tensor:
     """Z = ∫ c² as anyone would compute it, in numbers as they are."""
 
-    def rule(visit: Visit, children: list[Unscaled]) -> Unscaled:
+    def rule(visit: Visit, children: list[LeafMessage]) -> LeafMessage:
         product = reduce(torch.mul, (_number(child, dtype) for child in children))
         weight = circuit.layer(visit.layer).weight(visit.folds).to(dtype)[:, None]  # (f, 1, o, i)
-        return Unscaled(weight @ product @ weight.mT, None)
+        return LeafMessage(weight @ product @ weight.mT, None)
 
     return _number(circuit.climb(circuit.straight, square_integrals(circuit), rule), dtype)[
         0, 0, 0, 0
     ]
 
 
-def _number(message: Unscaled, dtype: torch.dtype) -> Tensor:
+def _number(message: LeafMessage, dtype: torch.dtype) -> Tensor:
     if message.exponent is None:
         assert message.mantissa is not None
         return message.mantissa.to(dtype)

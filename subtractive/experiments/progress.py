@@ -11,7 +11,7 @@ from subtractive.experiments.base import Run
 from subtractive.experiments.claims import Claims
 from subtractive.experiments.outputs import csv_text, markdown
 from subtractive.experiments.store import Runs, identify
-from subtractive.files import write_text
+from subtractive.io.files import write_text
 
 DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "waiting"
 # The file of the results so far, rewritten after each run.

@@ -23,7 +23,7 @@ from subtractive.experiments.claims import Claims
 from subtractive.experiments.outputs import Outputs
 from subtractive.experiments.progress import DONE, FAILED, RUNNING, write_progress
 from subtractive.experiments.store import Runs, identify
-from subtractive.files import read_json, write_json
+from subtractive.io.files import read_json, write_json
 
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "matplotlib")
 # Seconds between looks at what other processes do.

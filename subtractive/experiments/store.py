@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from subtractive.experiments.base import Experiment, Record, Run, Staged
-from subtractive.files import FileFormatError, plain, read_json, write_json, write_text
+from subtractive.io.files import FileFormatError, plain, read_json, write_json, write_text
 
 
 class Runs:

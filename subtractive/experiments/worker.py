@@ -19,7 +19,7 @@ from subtractive.experiments.base import Experiment, Run
 from subtractive.experiments.registry import full
 from subtractive.experiments.running import Perform, one_thread, perform, work
 from subtractive.experiments.store import Runs, identify
-from subtractive.files import read_json
+from subtractive.io.files import read_json
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import InputFamily, Question, Tensors, Window
-from subtractive.numerics.unscaled import Unscaled, side_by_side
+from subtractive.numerics.leaf_message import LeafMessage, side_by_side
 
 
 @final
@@ -26,10 +26,10 @@ class Moments(Question):
     def count(self) -> int:
         return 2
 
-    def of_products(self, family: InputFamily, p: Tensors) -> Unscaled:
+    def of_products(self, family: InputFamily, p: Tensors) -> LeafMessage:
         return side_by_side([family.gram(p, p, Window(power=power)) for power in (1, 2)], axis=1)
 
-    def of_functions(self, family: InputFamily, p: Tensors) -> Unscaled:
+    def of_functions(self, family: InputFamily, p: Tensors) -> LeafMessage:
         return side_by_side([family.integral(p, Window(power=power)) for power in (1, 2)], axis=1)
 
     def of_gaussians(self, weights: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
@@ -49,10 +49,10 @@ class DensityAt(Question):
     def count(self) -> int:
         return len(self.points)
 
-    def of_products(self, family: InputFamily, p: Tensors) -> Unscaled:
+    def of_products(self, family: InputFamily, p: Tensors) -> LeafMessage:
         return self.of_functions(family, p).outer()
 
-    def of_functions(self, family: InputFamily, p: Tensors) -> Unscaled:
+    def of_functions(self, family: InputFamily, p: Tensors) -> LeafMessage:
         regions = len(next(iter(p.values())))
         return family.values(p, self.points[None, :, None].expand(regions, -1, -1))
 
@@ -77,10 +77,10 @@ class CumulativeAt(Question):
         regions = len(next(iter(p.values())))
         return Window(upper=self.points[None].expand(regions, -1))
 
-    def of_products(self, family: InputFamily, p: Tensors) -> Unscaled:
+    def of_products(self, family: InputFamily, p: Tensors) -> LeafMessage:
         return family.gram(p, p, self._window(p))
 
-    def of_functions(self, family: InputFamily, p: Tensors) -> Unscaled:
+    def of_functions(self, family: InputFamily, p: Tensors) -> LeafMessage:
         return family.integral(p, self._window(p))
 
     def of_gaussians(self, weights: Tensor, mean: Tensor, scale: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.statistics import Sample
-from subtractive.numerics.unscaled import Unscaled, largest_exponent, relative_values
+from subtractive.numerics.leaf_message import LeafMessage, largest_exponent, relative_values
 
 Tensors = Mapping[str, Tensor]
 
@@ -54,10 +54,10 @@ def state_weights(window: Window, num_states: int, like: Tensor) -> Tensor:
     return weights if window.states is None else weights * window.states
 
 
-def tilted(moments: Sequence[Unscaled], tilt: Tensor) -> Unscaled:
+def tilted(moments: Sequence[LeafMessage], tilt: Tensor) -> LeafMessage:
     """``M_0 + θ M_1 + θ² M_2 / 2`` of the moments of one region of one variable, θ being (1,)."""
     zeroth, first, second = (relative_values(moment, moments[0]) for moment in moments)
-    return Unscaled(
+    return LeafMessage(
         zeroth + tilt * first + 0.5 * tilt.square() * second, largest_exponent(moments[0])
     )
 
@@ -74,11 +74,11 @@ class Question(ABC):
         """The number q of functions."""
 
     @abstractmethod
-    def of_products(self, family: InputFamily, p: Tensors) -> Unscaled:
+    def of_products(self, family: InputFamily, p: Tensors) -> LeafMessage:
         """Their integrals against f_i f_j, (f, q, i, j)."""
 
     @abstractmethod
-    def of_functions(self, family: InputFamily, p: Tensors) -> Unscaled:
+    def of_functions(self, family: InputFamily, p: Tensors) -> LeafMessage:
         """Their integrals against f_i, (f, q, i)."""
 
     @abstractmethod
@@ -163,25 +163,25 @@ class InputFamily(ABC):
         """What is fixed, for one region: knots, centres, totals."""
 
     @abstractmethod
-    def values(self, p: Tensors, x: Tensor) -> Unscaled:
+    def values(self, p: Tensors, x: Tensor) -> LeafMessage:
         """f(x), (f, n, i), at x (f, n, s), s being the number of variables of a region."""
 
     @abstractmethod
-    def integral(self, p: Tensors, window: Window) -> Unscaled:
+    def integral(self, p: Tensors, window: Window) -> LeafMessage:
         """∫ x^power f_i over the window, (f, m, i)."""
 
     @abstractmethod
-    def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
+    def gram(self, p: Tensors, q: Tensors, window: Window) -> LeafMessage:
         """∫ x^power f_i g_j over the window, (f, m, i, j)."""
 
     @abstractmethod
-    def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> Unscaled:
+    def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> LeafMessage:
         """f with the unobserved variables of a region integrated out, (f, n, i)."""
 
     @abstractmethod
     def partial_gram(
         self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
-    ) -> Unscaled:
+    ) -> LeafMessage:
         """f_i g_j with the unobserved variables of the region integrated out, (f, n, i, j)."""
 
     @abstractmethod
@@ -241,7 +241,7 @@ class InputFamily(ABC):
     @abstractmethod
     def tilted_gram(
         self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
-    ) -> Unscaled:
+    ) -> LeafMessage:
         """∫ (1 + t + t²/2) f_i f_j with t = Σ_k θ_k x_k over what is not observed, (1, 1, i, j).
 
         To second order in the tilt θ (s,) of one region this is ∫ exp(t) f_i f_j, whose logarithm
@@ -251,7 +251,7 @@ class InputFamily(ABC):
     @abstractmethod
     def tilted_integral(
         self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
-    ) -> Unscaled:
+    ) -> LeafMessage:
         """∫ (1 + t + t²/2) f_i in the same way, (1, 1, i)."""
 
     @abstractmethod
@@ -272,12 +272,12 @@ class UnivariateFamily(InputFamily):
                 f"{size}. Split the region, or use MultivariateGaussian."
             )
 
-    def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> Unscaled:
+    def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> LeafMessage:
         raise AssertionError("a region of one variable is observed or not")
 
     def partial_gram(
         self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
-    ) -> Unscaled:
+    ) -> LeafMessage:
         raise AssertionError("a region of one variable is observed or not")
 
     def answer_square(
@@ -311,10 +311,10 @@ class UnivariateFamily(InputFamily):
 
     def tilted_gram(
         self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
-    ) -> Unscaled:
+    ) -> LeafMessage:
         return tilted([self.gram(p, p, Window(power=power)) for power in range(3)], tilt)
 
     def tilted_integral(
         self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
-    ) -> Unscaled:
+    ) -> LeafMessage:
         return tilted([self.integral(p, Window(power=power)) for power in range(3)], tilt)

@@ -15,8 +15,8 @@ from subtractive.inputs.base import Tensors, UnivariateFamily, Window, state_wei
 from subtractive.inputs.drawing import draw_state, draw_state_of_unit
 from subtractive.inputs.embedding import check_states, whole_number
 from subtractive.inputs.statistics import Sample, quantiles, shuffled_levels
+from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import safe_log
-from subtractive.numerics.unscaled import Unscaled
 
 # exp(-600) and its products with numbers of moderate size are far from the underflow of float64.
 SAFE_EXPONENT = 600.0
@@ -151,22 +151,22 @@ class Binomial(UnivariateFamily):
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return {}
 
-    def values(self, p: Tensors, x: Tensor) -> Unscaled:
+    def values(self, p: Tensors, x: Tensor) -> LeafMessage:
         exponent = binomial_log_prob(p["logit"], self.total, x[..., 0])
-        return Unscaled(None, exponent.to(p["logit"].dtype))
+        return LeafMessage(None, exponent.to(p["logit"].dtype))
 
-    def integral(self, p: Tensors, window: Window) -> Unscaled:
+    def integral(self, p: Tensors, window: Window) -> LeafMessage:
         table = self._table(p)
         weights = state_weights(window, self.num_states, table)
-        return Unscaled(None, log_table_integral(table, weights).to(p["logit"].dtype))
+        return LeafMessage(None, log_table_integral(table, weights).to(p["logit"].dtype))
 
-    def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
+    def gram(self, p: Tensors, q: Tensors, window: Window) -> LeafMessage:
         left = self._table(p)
         right = left if q is p else self._table(q)
         weights = state_weights(window, self.num_states, left)
         width = chunk_width(p["logit"], q["logit"])
         exponent = log_table_gram(left, right, weights, width)
-        return Unscaled(None, exponent.to(p["logit"].dtype))
+        return LeafMessage(None, exponent.to(p["logit"].dtype))
 
     def sample_square(
         self,

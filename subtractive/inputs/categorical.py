@@ -22,7 +22,7 @@ from subtractive.inputs.embedding import (
     window_weights,
 )
 from subtractive.inputs.statistics import Sample, histogram
-from subtractive.numerics.unscaled import Unscaled
+from subtractive.numerics.leaf_message import LeafMessage
 
 
 def window_table(logits: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,29 +88,29 @@ class Categorical(UnivariateFamily):
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return {}
 
-    def values(self, p: Tensors, x: Tensor) -> Unscaled:
-        return Unscaled(None, look_up(p["logits"].log_softmax(-1), x[..., 0].long()))
+    def values(self, p: Tensors, x: Tensor) -> LeafMessage:
+        return LeafMessage(None, look_up(p["logits"].log_softmax(-1), x[..., 0].long()))
 
-    def integral(self, p: Tensors, window: Window) -> Unscaled:
+    def integral(self, p: Tensors, window: Window) -> LeafMessage:
         logits = p["logits"]
         weights = window_weights(window, logits)
         if weights is None:  # probabilities sum to one, whatever the parameters
-            return Unscaled(logits.new_ones(logits.shape[0], 1, logits.shape[1]), None)
+            return LeafMessage(logits.new_ones(logits.shape[0], 1, logits.shape[1]), None)
         table, peak = window_table(logits, weights)
         mantissa = table_integral(table, weights)
-        return Unscaled(mantissa, peak[:, None, :].expand_as(mantissa))
+        return LeafMessage(mantissa, peak[:, None, :].expand_as(mantissa))
 
-    def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
+    def gram(self, p: Tensors, q: Tensors, window: Window) -> LeafMessage:
         weights = window_weights(window, p["logits"])
         if weights is None:
             left = p["logits"].softmax(-1)
             right = left if q is p else q["logits"].softmax(-1)
-            return Unscaled(table_gram(left, right, None), None)
+            return LeafMessage(table_gram(left, right, None), None)
         left, left_peak = window_table(p["logits"], weights)
         right, right_peak = (left, left_peak) if q is p else window_table(q["logits"], weights)
         mantissa = table_gram(left, right, weights)
         exponent = left_peak[:, None, :, None] + right_peak[:, None, None, :]  # (f, 1, i, j)
-        return Unscaled(mantissa, exponent.expand_as(mantissa))
+        return LeafMessage(mantissa, exponent.expand_as(mantissa))
 
     def sample_square(
         self,

@@ -16,7 +16,7 @@ from torch import Tensor
 from subtractive.inputs.base import EVERYWHERE, Tensors, UnivariateFamily, Window, state_weights
 from subtractive.inputs.drawing import draw_state, draw_state_of_unit
 from subtractive.inputs.statistics import Sample, histogram
-from subtractive.numerics.unscaled import Unscaled
+from subtractive.numerics.leaf_message import LeafMessage
 
 # How many states are widened at a time: few enough for a processor's cache.
 _STATES_AT_ONCE = 2**11
@@ -167,18 +167,18 @@ class Embedding(UnivariateFamily):
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return {}
 
-    def values(self, p: Tensors, x: Tensor) -> Unscaled:
-        return Unscaled(look_up(p["table"], x[..., 0].long()), None)
+    def values(self, p: Tensors, x: Tensor) -> LeafMessage:
+        return LeafMessage(look_up(p["table"], x[..., 0].long()), None)
 
-    def integral(self, p: Tensors, window: Window) -> Unscaled:
-        return Unscaled(table_integral(p["table"], window_weights(window, p["table"])), None)
+    def integral(self, p: Tensors, window: Window) -> LeafMessage:
+        return LeafMessage(table_integral(p["table"], window_weights(window, p["table"])), None)
 
-    def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
+    def gram(self, p: Tensors, q: Tensors, window: Window) -> LeafMessage:
         if q is p and window is EVERYWHERE and p["table"].dtype == torch.float32:
-            return Unscaled(WideGram.apply(p["table"])[:, None], None)  # type: ignore[no-untyped-call]
+            return LeafMessage(WideGram.apply(p["table"])[:, None], None)  # type: ignore[no-untyped-call]
         left = p["table"].double()
         right = left if q is p else q["table"].double()
-        return Unscaled(table_gram(left, right, window_weights(window, left)), None)
+        return LeafMessage(table_gram(left, right, window_weights(window, left)), None)
 
     def sample_square(
         self,

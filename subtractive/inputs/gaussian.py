@@ -30,8 +30,8 @@ from subtractive.inputs.normal_interval import (
 )
 from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
 from subtractive.inputs.statistics import Sample, local_widths, shuffled_levels
+from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import safe_log
-from subtractive.numerics.unscaled import Unscaled
 
 
 def check_finite(column: Tensor, variable: int) -> None:
@@ -76,7 +76,7 @@ def pair_product(p: Tensors, q: Tensors) -> PairProduct:
 
 def window_integral(
     window: Window, mean: Tensor, log_scale: Tensor, log_weight: Tensor
-) -> Unscaled:
+) -> LeafMessage:
     r"""Integrals of weighted Gaussian densities over a window, shaped as ``mean``, (f, m, ...).
 
     .. math:: w \int_a^b x^p N(x; m, s) dx = w \, P(a < x \le b) \, E[x^p \mid a < x \le b]
@@ -91,25 +91,25 @@ def window_integral(
     scale = log_scale.exp()
     if window.lower is None and window.upper is None:
         moments = (None, mean, mean.square() + scale.square())
-        return Unscaled(moments[window.power], log_weight)
+        return LeafMessage(moments[window.power], log_weight)
     lower = _bound(window.lower, -math.inf, mean)
     upper = _bound(window.upper, math.inf, mean)
     if window.power == 0 and (window.lower is None or window.upper is None):
         # One open end: the window is never narrow, and half the special functions are enough.
         near = lower - mean if window.upper is None else mean - upper
-        return Unscaled(None, log_weight + log_tail(near / scale))
+        return LeafMessage(None, log_weight + log_tail(near / scale))
     interval = standardise(lower, upper, mean, scale)
     mass, peak = scaled_mass(interval)
     exponent = log_weight + safe_log(mass) + peak
     if window.power == 0:
-        return Unscaled(None, exponent)
+        return LeafMessage(None, exponent)
     is_narrow = interval.is_narrow & (interval.width > 0)
     origin = torch.where(is_narrow, 0.5 * (lower + upper), mean)
     first = scale * first_moment(interval, mass, peak)
     if window.power == 1:
-        return Unscaled(origin + first, exponent)
+        return LeafMessage(origin + first, exponent)
     second = scale.square() * second_moment(interval, mass, peak)
-    return Unscaled(origin.square() + 2 * origin * first + second, exponent)
+    return LeafMessage(origin.square() + 2 * origin * first + second, exponent)
 
 
 def _bound(bound: Tensor | None, default: float, like: Tensor) -> Tensor:
@@ -168,18 +168,18 @@ class Gaussian(UnivariateFamily):
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return {}
 
-    def values(self, p: Tensors, x: Tensor) -> Unscaled:
-        return Unscaled(None, log_densities(x, p["mean"], p["log_scale"]))
+    def values(self, p: Tensors, x: Tensor) -> LeafMessage:
+        return LeafMessage(None, log_densities(x, p["mean"], p["log_scale"]))
 
-    def integral(self, p: Tensors, window: Window) -> Unscaled:
+    def integral(self, p: Tensors, window: Window) -> LeafMessage:
         mean, log_scale = p["mean"][:, None], p["log_scale"][:, None]  # (f, 1, i)
         return window_integral(window, mean, log_scale, torch.zeros_like(mean))
 
-    def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
+    def gram(self, p: Tensors, q: Tensors, window: Window) -> LeafMessage:
         if window.is_total:
             overlaps = log_overlaps(p["mean"], p["log_scale"], (q["mean"], q["log_scale"]))
             if overlaps is not None:
-                return Unscaled(None, overlaps[:, None])
+                return LeafMessage(None, overlaps[:, None])
         return window_integral(window, *pair_product(p, q))
 
     def sample_square(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors, Window
-from subtractive.numerics.unscaled import Index, Unscaled, pick
+from subtractive.numerics.leaf_message import Index, LeafMessage, pick
 
 
 @final
@@ -81,7 +81,7 @@ class InputLayer(nn.Module):
             return columns  # a state must not be rounded to another one
         return columns.to(self.get_tensor(self.names[0]).dtype)
 
-    def values(self, x: Tensor, folds: Index) -> Unscaled:
+    def values(self, x: Tensor, folds: Index) -> LeafMessage:
         """f(x), (f, n, i)."""
         columns = self.gather(x, folds)
         if not self.is_shared:
@@ -90,15 +90,15 @@ class InputLayer(nn.Module):
         values = self.family.values(self._stored(), columns.flatten(0, 1)[None])
         return values.unfolded(columns.shape[:2])
 
-    def integral(self, folds: Index, window: Window) -> Unscaled:
+    def integral(self, folds: Index, window: Window) -> LeafMessage:
         """∫ f, (f, m, i)."""
         return self.family.integral(self.tensors(folds), window)
 
-    def partial_integral(self, x: Tensor, observed: Sequence[bool], folds: Index) -> Unscaled:
+    def partial_integral(self, x: Tensor, observed: Sequence[bool], folds: Index) -> LeafMessage:
         """∫ f over the unobserved variables of each region, (f, n, i)."""
         return self.family.partial_integral(self.tensors(folds), self.gather(x, folds), observed)
 
-    def gram(self, folds: Index, window: Window) -> Unscaled:
+    def gram(self, folds: Index, window: Window) -> LeafMessage:
         """∫ f fᵀ, (f, m, i, j)."""
         if self.is_shared and window is EVERYWHERE:
             p = self._stored(self.family.gram_dtype)
@@ -106,12 +106,12 @@ class InputLayer(nn.Module):
         p = self.tensors(folds, self.family.gram_dtype)
         return self.family.gram(p, p, window)
 
-    def partial_gram(self, x: Tensor, observed: Sequence[bool], folds: Index) -> Unscaled:
+    def partial_gram(self, x: Tensor, observed: Sequence[bool], folds: Index) -> LeafMessage:
         """∫ f fᵀ over the unobserved variables of each region, (f, n, i, j)."""
         p = self.tensors(folds, torch.float64)
         return self.family.partial_gram(p, p, self.gather(x, folds).double(), observed)
 
-    def cross_gram(self, other: InputLayer, window: Window) -> Unscaled:
+    def cross_gram(self, other: InputLayer, window: Window) -> LeafMessage:
         """∫ f gᵀ with another layer of the same family, (f, m, i, j)."""
         every = slice(None)
         dtype = self.family.gram_dtype

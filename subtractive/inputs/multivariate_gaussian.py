@@ -36,7 +36,7 @@ from subtractive.inputs.statistics import (
     cluster_covariances,
     location_and_spread,
 )
-from subtractive.numerics.unscaled import Unscaled
+from subtractive.numerics.leaf_message import LeafMessage
 
 
 @dataclass(frozen=True)
@@ -129,20 +129,20 @@ class MultivariateGaussian(RegionGaussian):
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return {}
 
-    def values(self, p: Tensors, x: Tensor) -> Unscaled:
+    def values(self, p: Tensors, x: Tensor) -> LeafMessage:
         deviation = x.mT[:, None] - p["mean"][..., None]  # (f, i, s, n)
         factor = cholesky_factor(p)
         log_density = log_normal(factor, whiten(factor, deviation)).mT  # (f, n, i)
-        return Unscaled(None, log_density + self.log_height(p)[:, None])
+        return LeafMessage(None, log_density + self.log_height(p)[:, None])
 
-    def integral(self, p: Tensors, window: Window) -> Unscaled:
+    def integral(self, p: Tensors, window: Window) -> LeafMessage:
         height = self.log_height(p)[:, None]  # (f, 1, i)
         if p["mean"].shape[-1] == 1:
             return _raised(Gaussian().integral(_univariate(p), window), height)
         _check_window(window, p)
-        return Unscaled(None, height)
+        return LeafMessage(None, height)
 
-    def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
+    def gram(self, p: Tensors, q: Tensors, window: Window) -> LeafMessage:
         if p["mean"].shape[-1] == 1:
             products = Gaussian().gram(_univariate(p), _univariate(q), window)
             return _raised(products, self._log_heights(p, q))
@@ -150,19 +150,21 @@ class MultivariateGaussian(RegionGaussian):
         left = _normals(p)
         right = left if q is p else _normals(q)
         overlaps = log_overlaps(left, right, unit_pairs(p, q))
-        return Unscaled(None, overlaps + self._log_heights(p, q))
+        return LeafMessage(None, overlaps + self._log_heights(p, q))
 
-    def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> Unscaled:
-        return Unscaled(None, observe(p, x, observed).log_marginal + self.log_height(p)[:, None])
+    def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> LeafMessage:
+        return LeafMessage(
+            None, observe(p, x, observed).log_marginal + self.log_height(p)[:, None]
+        )
 
     def partial_gram(
         self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
-    ) -> Unscaled:
+    ) -> LeafMessage:
         left = observe(p, x, observed)
         right = left if q is p else observe(q, x, observed)
         marginals = left.log_marginal[..., :, None] + right.log_marginal[..., None, :]
         overlaps = log_overlaps(left.conditional, right.conditional, unit_pairs(p, q))
-        return Unscaled(None, marginals + overlaps + self._log_heights(p, q))
+        return LeafMessage(None, marginals + overlaps + self._log_heights(p, q))
 
     def sample_square(
         self,
@@ -230,7 +232,7 @@ class MultivariateGaussian(RegionGaussian):
 
     def tilted_gram(
         self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
-    ) -> Unscaled:
+    ) -> LeafMessage:
         log_gram = self.partial_gram(p, p, x[None], observed).exponent  # (1, 1, i, j)
         assert log_gram is not None
         units = p["mean"].shape[1]
@@ -240,15 +242,15 @@ class MultivariateGaussian(RegionGaussian):
         i, j = torch.triu_indices(units, units)
         mantissa = torch.zeros(units, units, dtype=x.dtype)
         mantissa = mantissa.index_put((i, j), factor).index_put((j, i), factor)
-        return Unscaled(mantissa[None, None], log_gram)
+        return LeafMessage(mantissa[None, None], log_gram)
 
     def tilted_integral(
         self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
-    ) -> Unscaled:
+    ) -> LeafMessage:
         log_marginal, (mean, factor) = observe(p, x[None], observed)
         covariance = factor[0] @ factor[0].mT
         mantissa = _tilt_factor(observed, tilt, mean[0, :, :, 0], covariance)
-        return Unscaled(mantissa[None, None], log_marginal + self.log_height(p)[:, None])
+        return LeafMessage(mantissa[None, None], log_marginal + self.log_height(p)[:, None])
 
     def log_height(self, p: Tensors) -> Tensor:
         """log f_k / N_k = -log(∫ N_k^p) / p, (f, i)."""
@@ -290,9 +292,9 @@ def _tilt_factor(
     return 1 + first + 0.5 * (first.square() + (covariance @ free) @ free)
 
 
-def _raised(values: Unscaled, log_factor: Tensor) -> Unscaled:
+def _raised(values: LeafMessage, log_factor: Tensor) -> LeafMessage:
     exponent = log_factor if values.exponent is None else values.exponent + log_factor
-    return Unscaled(values.mantissa, exponent)
+    return LeafMessage(values.mantissa, exponent)
 
 
 def _univariate(p: Tensors) -> Tensors:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from subtractive.inputs.base import InputFamily, Question, Tensors, Window
 from subtractive.inputs.statistics import Sample
-from subtractive.numerics.unscaled import Unscaled
+from subtractive.numerics.leaf_message import LeafMessage
 
 _FOR_STUDY = (
     "a written-out square is for study: it can be evaluated and integrated, but neither squared "
@@ -75,18 +75,18 @@ class Products(InputFamily):
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return self.family.constants(size, self._num_factors)
 
-    def values(self, p: Tensors, x: Tensor) -> Unscaled:
+    def values(self, p: Tensors, x: Tensor) -> LeafMessage:
         mantissa, exponent = self.family.values(p, x)
         first, second = self._indices
-        return Unscaled(
+        return LeafMessage(
             None if mantissa is None else mantissa[..., first] * mantissa[..., second],
             None if exponent is None else exponent[..., first] + exponent[..., second],
         )
 
-    def integral(self, p: Tensors, window: Window) -> Unscaled:
+    def integral(self, p: Tensors, window: Window) -> LeafMessage:
         return self._entries(self.family.gram(p, p, window))
 
-    def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> Unscaled:
+    def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> LeafMessage:
         return self._entries(self.family.partial_gram(p, p, x, observed))
 
     def gram(self, p: Tensors, q: Tensors, window: Window) -> NoReturn:
@@ -160,9 +160,9 @@ class Products(InputFamily):
     def _indices(self) -> tuple[list[int], list[int]]:
         return [i for i, _ in self.pairs], [j for _, j in self.pairs]
 
-    def _entries(self, gram: Unscaled) -> Unscaled:
+    def _entries(self, gram: LeafMessage) -> LeafMessage:
         first, second = self._indices
-        return Unscaled(
+        return LeafMessage(
             None if gram.mantissa is None else gram.mantissa[..., first, second],
             None if gram.exponent is None else gram.exponent[..., first, second],
         )

@@ -16,7 +16,7 @@ from subtractive.inputs.gaussian import check_finite, pair_product, window_integ
 from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI, log_kernel
 from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
 from subtractive.inputs.statistics import Sample
-from subtractive.numerics.unscaled import Unscaled
+from subtractive.numerics.leaf_message import LeafMessage
 
 
 @final
@@ -97,14 +97,14 @@ class RBF(UnivariateFamily):
             "log_scale": bandwidth.log(),
         }
 
-    def values(self, p: Tensors, x: Tensor) -> Unscaled:
-        return Unscaled(None, log_kernel(x, p["centre"][:, None], p["log_scale"][:, None]))
+    def values(self, p: Tensors, x: Tensor) -> LeafMessage:
+        return LeafMessage(None, log_kernel(x, p["centre"][:, None], p["log_scale"][:, None]))
 
-    def integral(self, p: Tensors, window: Window) -> Unscaled:
+    def integral(self, p: Tensors, window: Window) -> LeafMessage:
         centre, log_scale = p["centre"][:, None], p["log_scale"][:, None]  # (f, 1, i)
         return window_integral(window, centre, log_scale, _log_volume(p)[:, None])
 
-    def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
+    def gram(self, p: Tensors, q: Tensors, window: Window) -> LeafMessage:
         mean, log_scale, log_weight = pair_product(_densities(p), _densities(q))
         log_volume = _log_volume(p)[:, None, :, None] + _log_volume(q)[:, None, None, :]
         return window_integral(window, mean, log_scale, log_weight + log_volume)

@@ -18,7 +18,7 @@ from subtractive.inputs.bsplines import quantile_knots, spline_gram, spline_inte
 from subtractive.inputs.drawing import by_chunks, draw_piecewise, quadratic, uniforms
 from subtractive.inputs.embedding import share_states, whole_number
 from subtractive.inputs.statistics import Sample
-from subtractive.numerics.unscaled import Unscaled
+from subtractive.numerics.leaf_message import LeafMessage
 
 
 @final
@@ -135,20 +135,20 @@ class Spline(UnivariateFamily):
         line = [lower, *(uniform if self.knots is None else self.knots), upper]
         return {"knots": torch.from_numpy(np.pad(line, self.order, mode="edge"))}
 
-    def values(self, p: Tensors, x: Tensor) -> Unscaled:
+    def values(self, p: Tensors, x: Tensor) -> LeafMessage:
         knots = p["knots"]
         position = x[..., 0].to(knots.dtype).contiguous()
-        return Unscaled(spline_values(self._coefficients(p), knots, position), None)
+        return LeafMessage(spline_values(self._coefficients(p), knots, position), None)
 
-    def integral(self, p: Tensors, window: Window) -> Unscaled:
-        return Unscaled(spline_integral(self._coefficients(p), p["knots"], window), None)
+    def integral(self, p: Tensors, window: Window) -> LeafMessage:
+        return LeafMessage(spline_integral(self._coefficients(p), p["knots"], window), None)
 
-    def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
+    def gram(self, p: Tensors, q: Tensors, window: Window) -> LeafMessage:
         left = self._coefficients(p)
         right = left if q is p else self._coefficients(q)
         if not torch.equal(p["knots"], q["knots"]):
             raise ValueError("products of splines need the same knots and domain on both sides.")
-        return Unscaled(spline_gram(left, right, p["knots"], window), None)
+        return LeafMessage(spline_gram(left, right, p["knots"], window), None)
 
     def sample_square(
         self,

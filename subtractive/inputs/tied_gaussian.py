@@ -16,7 +16,7 @@ from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
 from subtractive.inputs.multivariate_gaussian import MultivariateGaussian, RegionGaussian
 from subtractive.inputs.normals import cholesky_factor
 from subtractive.inputs.statistics import FAR, Sample, location_and_spread
-from subtractive.numerics.unscaled import Unscaled
+from subtractive.numerics.leaf_message import LeafMessage
 
 # In few variables units start apart in place, in many apart in width: places at random are then
 # far from all rows. Standard deviations of places, and of which width, below so many variables.
@@ -73,7 +73,7 @@ class TiedGaussian(RegionGaussian):
     def step_units(self, p: Tensors) -> dict[str, Tensor]:
         return {"mean": p["log_scale"].exp()}
 
-    def values(self, p: Tensors, x: Tensor) -> Unscaled:
+    def values(self, p: Tensors, x: Tensor) -> LeafMessage:
         y = (x - p["centre"]) @ _map(p)[:, 0].mT  # (f, n, s)
         mean, log_scale = p["mean"], p["log_scale"]
         # Squares are multiplied out to be matrix products, for which narrow units far from the
@@ -85,28 +85,28 @@ class TiedGaussian(RegionGaussian):
         quadratic = torch.baddbmm(y.square() @ precision.mT, y, pull.mT, beta=-0.5)  # (f, n, i)
         constant = (0.5 * mean * pull + log_scale + HALF_LOG_TWO_PI).double().sum(-1)
         level = _log_volume(p) + self._log_height(p) - constant
-        return Unscaled(None, (quadratic + level[:, None].to(quadratic.dtype)).to(x.dtype))
+        return LeafMessage(None, (quadratic + level[:, None].to(quadratic.dtype)).to(x.dtype))
 
-    def integral(self, p: Tensors, window: Window) -> Unscaled:
+    def integral(self, p: Tensors, window: Window) -> LeafMessage:
         if window.is_total:
-            return Unscaled(None, self._log_height(p)[:, None].to(p["mean"].dtype))
+            return LeafMessage(None, self._log_height(p)[:, None].to(p["mean"].dtype))
         return self._plain.integral(untied(p), window)
 
-    def gram(self, p: Tensors, q: Tensors, window: Window) -> Unscaled:
+    def gram(self, p: Tensors, q: Tensors, window: Window) -> LeafMessage:
         overlaps = _log_overlaps(p) if q is p and window.is_total else None
         if overlaps is None:
             plain = untied(p)
             return self._plain.gram(plain, plain if q is p else untied(q), window)
         height = self._log_height(p)
         heights = height[:, :, None] + height[:, None, :] + _log_volume(p)[..., None]
-        return Unscaled(None, (overlaps + heights)[:, None])
+        return LeafMessage(None, (overlaps + heights)[:, None])
 
-    def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> Unscaled:
+    def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> LeafMessage:
         return self._plain.partial_integral(untied(p), x, observed)
 
     def partial_gram(
         self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
-    ) -> Unscaled:
+    ) -> LeafMessage:
         plain = untied(p)
         return self._plain.partial_gram(plain, plain if q is p else untied(q), x, observed)
 
@@ -152,12 +152,12 @@ class TiedGaussian(RegionGaussian):
 
     def tilted_gram(
         self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
-    ) -> Unscaled:
+    ) -> LeafMessage:
         return self._plain.tilted_gram(untied(p), x, observed, tilt)
 
     def tilted_integral(
         self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
-    ) -> Unscaled:
+    ) -> LeafMessage:
         return self._plain.tilted_integral(untied(p), x, observed, tilt)
 
     def _log_height(self, p: Tensors) -> Tensor:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from subtractive.densities.base import Density
+from subtractive.inference.evidence import Evidence, make_evidence
 from subtractive.learning.distributed import Group
-from subtractive.queries.evidence import Evidence, make_evidence
 
 
 class Batch(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subtractive.files import partial_files, read_tensors, write_tensors
+from subtractive.io.files import partial_files, read_tensors, write_tensors
 
 KIND = "checkpoint"
 

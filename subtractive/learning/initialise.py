@@ -14,10 +14,10 @@ from subtractive.densities.base import Density
 from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
+from subtractive.inference.evidence import make_evidence
 from subtractive.inputs.layer import InputLayer
 from subtractive.inputs.statistics import Sample
 from subtractive.learning.batches import check_weights
-from subtractive.queries.evidence import make_evidence
 
 # A start need not have seen more rows than this.
 MAX_ROWS = 2**16

@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from tqdm import tqdm
 
 from subtractive.densities.base import Density
+from subtractive.inference.partition import CancellationError
 from subtractive.learning.batches import Batches
 from subtractive.learning.checkpoint import Checkpoint, copied
 from subtractive.learning.distributed import Group
@@ -23,7 +24,6 @@ from subtractive.learning.history import Epoch, History
 from subtractive.learning.objective import log_likelihood
 from subtractive.learning.settings import Settings
 from subtractive.learning.step import try_step
-from subtractive.queries.partition import CancellationError
 
 _TOLERATED_FAILURES = 10
 _MAX_RESTARTS = 6

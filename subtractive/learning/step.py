@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from subtractive.densities.base import Density
+from subtractive.inference.partition import CancellationError
 from subtractive.learning.batches import Batch
 from subtractive.learning.distributed import Group
 from subtractive.learning.objective import negative_log_likelihood
-from subtractive.queries.partition import CancellationError
 
 
 def try_step(

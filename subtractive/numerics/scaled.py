@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.numerics.unscaled import Index, Unscaled, double, split, spread
+from subtractive.numerics.leaf_message import Index, LeafMessage, double, split, spread
 
 
 class Scaled(NamedTuple):
@@ -52,7 +52,7 @@ class Scaled(NamedTuple):
         return Scaled(gram, 2 * self.log_scale, 2 * self.lost)
 
 
-def settle(message: Unscaled | Scaled) -> Scaled:
+def settle(message: LeafMessage | Scaled) -> Scaled:
     """Take the exponential of an input's message, relative to its largest entry."""
     if isinstance(message, Scaled):
         return message
@@ -115,7 +115,7 @@ def joined(mantissa: Tensor, factors: Sequence[Scaled]) -> Scaled:
     return Scaled(mantissa, log_scale, lost)
 
 
-def multiply(messages: Sequence[Unscaled | Scaled]) -> Scaled:
+def multiply(messages: Sequence[LeafMessage | Scaled]) -> Scaled:
     """The element-wise product; vectors beside grams become grams."""
     grams = [message for message in messages if message.is_gram]
     vectors = [message for message in messages if not message.is_gram]
@@ -126,7 +126,7 @@ def multiply(messages: Sequence[Unscaled | Scaled]) -> Scaled:
         return _product([multiply(grams), vector.outer()])
     exponent, factors = _split(messages)
     if exponent is not None:
-        factors.append(settle(Unscaled(None, exponent)))
+        factors.append(settle(LeafMessage(None, exponent)))
     return _product(factors)
 
 
@@ -203,7 +203,7 @@ def _divided(mantissa: Tensor, peak: Tensor) -> Scaled:
     return Scaled(mantissa / spread(safe, mantissa), peak.double().log())
 
 
-def _split(messages: Sequence[Unscaled | Scaled]) -> tuple[Tensor | None, list[Scaled]]:
+def _split(messages: Sequence[LeafMessage | Scaled]) -> tuple[Tensor | None, list[Scaled]]:
     """The sum of all exponents, if there are any, and the mantissas, which are to be multiplied.
 
     Mantissas are scaled one by one: the product of those of many inputs underflows.
@@ -215,7 +215,7 @@ def _split(messages: Sequence[Unscaled | Scaled]) -> tuple[Tensor | None, list[S
             continue
         mantissa, exponent = message
         if mantissa is not None:
-            factors.append(settle(Unscaled(mantissa, None)))
+            factors.append(settle(LeafMessage(mantissa, None)))
         if exponent is not None:
             total = exponent if total is None else total + exponent
     return total, factors

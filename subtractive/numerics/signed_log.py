@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from subtractive.numerics.leaf_message import Index, LeafMessage, double, split
 from subtractive.numerics.scaled import safe_log
-from subtractive.numerics.unscaled import Index, Unscaled, double, split
 
 # How many numbers a sum with a peak for every output may hold at once.
 _CHUNK = 2**22
@@ -54,7 +54,7 @@ class SignedLog(NamedTuple):
         return SignedLog(change(self.sign), change(self.log_abs))
 
 
-def signed_log(message: Unscaled | SignedLog) -> SignedLog:
+def signed_log(message: LeafMessage | SignedLog) -> SignedLog:
     """An input's message as sign and log|y|."""
     if isinstance(message, SignedLog):
         return message
@@ -67,7 +67,7 @@ def signed_log(message: Unscaled | SignedLog) -> SignedLog:
     return SignedLog(mantissa.sgn(), log_abs if exponent is None else log_abs + exponent)
 
 
-def multiply_signed(messages: Sequence[Unscaled | SignedLog]) -> SignedLog:
+def multiply_signed(messages: Sequence[LeafMessage | SignedLog]) -> SignedLog:
     """The element-wise product: signs multiply, logarithms add."""
     product, *others = _alike(messages)
     for other in others:
@@ -75,7 +75,7 @@ def multiply_signed(messages: Sequence[Unscaled | SignedLog]) -> SignedLog:
     return product
 
 
-def kronecker_signed(messages: Sequence[Unscaled | SignedLog]) -> SignedLog:
+def kronecker_signed(messages: Sequence[LeafMessage | SignedLog]) -> SignedLog:
     """The Kronecker product of vectors, (f, n, i·j), or of grams, (f, n, i·j, k·l)."""
     product, *others = _alike(messages)
     for other in others:
@@ -101,7 +101,7 @@ def mix_signed(weight: Tensor, message: SignedLog) -> SignedLog:
     return left.map(lambda t: t.unflatten(1, (rows, -1)).mT)
 
 
-def _alike(messages: Sequence[Unscaled | SignedLog]) -> list[SignedLog]:
+def _alike(messages: Sequence[LeafMessage | SignedLog]) -> list[SignedLog]:
     """All as vectors, or all as grams."""
     squared = any(message.is_gram for message in messages)
     signed = [signed_log(message) for message in messages]

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from subtractive.densities.squared import SquaredCircuit
+from subtractive.inference.evidence import as_table
 from subtractive.inputs.base import EVERYWHERE
 from subtractive.inputs.gaussian import Gaussian
 from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
@@ -25,7 +26,6 @@ from subtractive.inputs.normals import cholesky_factor
 from subtractive.inputs.rbf import RBF
 from subtractive.numerics.scaled import safe_log
 from subtractive.numerics.signed_log import SignedLog, mix_signed, signed_log
-from subtractive.queries.evidence import as_table
 from subtractive.reductions.shallow import quadratic_form, shallow_weight
 
 

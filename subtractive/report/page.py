@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from subtractive.files import write_atomically
+from subtractive.io.files import write_atomically
 from subtractive.report import sections
 from subtractive.report.markup import paragraph, text, tiles
 from subtractive.report.style import CSS

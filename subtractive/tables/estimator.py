@@ -15,7 +15,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from subtractive.densities.base import Density
-from subtractive.files import write_tensors
+from subtractive.io.files import write_tensors
 from subtractive.learning.history import History
 from subtractive.tables.answers import TableDensity, draw_seed
 from subtractive.tables.description import describe_schema

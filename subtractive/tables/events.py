@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from subtractive.queries.box import Side
+from subtractive.inference.box import Side
 from subtractive.tables.columns import Column, Scale, States
 from subtractive.tables.reading import read_mapping
 from subtractive.tables.schema import Schema

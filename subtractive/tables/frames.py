@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from subtractive.files import write_atomically
+from subtractive.io.files import write_atomically
 
 PARQUET = (".parquet", ".pq")
 NO_PARQUET = "Parquet files need pyarrow: pip install subtractive[parquet], or use CSV."

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from subtractive.densities.base import Density
-from subtractive.files import FileFormatError
+from subtractive.io.files import FileFormatError
 from subtractive.learning.history import History
 from subtractive.storage import read_density
 from subtractive.tables.description import schema_from

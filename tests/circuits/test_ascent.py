@@ -8,8 +8,8 @@ import torch
 import subtractive as sub
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.planning import NARROW_FROM
+from subtractive.inference.partition import square_integrals
 from subtractive.numerics.scaled import log_magnitude
-from subtractive.queries.partition import square_integrals
 
 TREES = {
     "binary": lambda: sub.random_binary_tree(7, seed=1),

@@ -20,7 +20,7 @@ from oracles import (
 from registry import FAMILIES, GRAPHS, LAYERS, WEIGHTS, build, points
 
 import subtractive as sub
-from subtractive.queries.partition import log_square_partition, square_integrals
+from subtractive.inference.partition import log_square_partition, square_integrals
 
 REAL = torch.float64
 

@@ -10,7 +10,7 @@ from registry import LAYERS, build
 
 import subtractive as sub
 from subtractive.circuits.layers import KroneckerLayer
-from subtractive.queries.partition import log_plain_partition
+from subtractive.inference.partition import log_plain_partition
 
 REAL = torch.float64
 

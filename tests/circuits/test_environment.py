@@ -10,11 +10,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import subtractive as sub
 from subtractive.circuits.environment import Environment, below_hadamard, below_kronecker
+from subtractive.inference.evidence import make_evidence
+from subtractive.inference.marginal import labels, square_leaf
+from subtractive.inference.outside import descend, inside
+from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Scaled
-from subtractive.numerics.unscaled import Unscaled
-from subtractive.queries.evidence import make_evidence
-from subtractive.queries.marginal import labels, square_leaf
-from subtractive.queries.outside import descend, inside
 
 ROWS, DOUBLE = 3, torch.float64
 
@@ -129,7 +129,7 @@ def test_rank_stays_low_below_known_siblings_and_is_given_up_below_unknown_ones(
 def test_siblings_that_disagree_by_more_than_a_float_holds_leave_what_they_agree_on():
     above = Environment.of_root(1, DOUBLE).below_sum(torch.ones(1, 2))
     exponents = torch.tensor([[0.0, -2000.0]], dtype=DOUBLE)
-    one, other = (Unscaled(None, e[None]) for e in (exponents, exponents.flip(1)))
+    one, other = (LeafMessage(None, e[None]) for e in (exponents, exponents.flip(1)))
     found = below_hadamard(above, [one, other]).matrix()
     torch.testing.assert_close(found, torch.ones(1, 2, 2, dtype=DOUBLE), rtol=0, atol=0)
     both = [message.outer() for message in (one, other)]
@@ -211,7 +211,7 @@ def derivative(circuit, evidence, region):
     entries = single.repeat(len(evidence), 1, 1)[None]  # (1, n·i·j, i, j)
     each = evidence.rows(torch.arange(len(evidence)).repeat_interleave(len(single)))
     leaves = [
-        Unscaled(entries, None)
+        LeafMessage(entries, None)
         if entry.label == "free"
         else square_leaf(circuit.input_layer(entry.layer), entry, each)
         for entry in route.entries

@@ -13,8 +13,8 @@ from oracles import mp_log_partition, mp_log_square
 from registry import LAYERS, build, points
 
 import subtractive as sub
+from subtractive.inference.partition import log_square_partition
 from subtractive.inputs.base import EVERYWHERE
-from subtractive.queries.partition import log_square_partition
 
 REAL, SINGLE = torch.float64, torch.float32
 GRAPHS = {"linear": sub.linear_tree, "binary": sub.random_binary_tree, "flat": sub.flat}

@@ -9,7 +9,7 @@ from torch.autograd import gradcheck
 import subtractive as sub
 from subtractive.circuits.layers import kronecker, mix, mix_gram, mix_kronecker_gram
 from subtractive.circuits.weights import ComplexWeights, PositiveWeights, RealWeights
-from subtractive.numerics.unscaled import Unscaled
+from subtractive.numerics.leaf_message import LeafMessage
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-13}
 REAL, COMPLEX = torch.float64, torch.complex128
@@ -118,7 +118,7 @@ def test_both_arithmetics_of_a_layer_equal_numpy(name, kind, count, children):
         inputs.append(value)
     width = 2**count if name == "kronecker" else 2
     layer = LAYERS[name](weights_of(kind, (2, 5, width), seed=9))
-    messages = [Unscaled(value, None) for value in inputs]
+    messages = [LeafMessage(value, None) for value in inputs]
     scaled = plain(layer.scaled(messages, EVERY))
     sign, log_abs = layer.signed_log(messages, EVERY)
     weight = layer.weights().detach().numpy()
@@ -143,7 +143,7 @@ def test_a_sum_layer_mixes_its_only_child():
         (vector, torch.einsum("foi,fni->fno", weight, vector.to(COMPLEX))),
         (gram, torch.einsum("foi,fnij,fpj->fnop", weight, gram.to(COMPLEX), weight.conj())),
     ):
-        message = Unscaled(value, None)
+        message = LeafMessage(value, None)
         torch.testing.assert_close(plain(layer.scaled([message], EVERY)), expected, **CLOSE)
         sign, log_abs = layer.signed_log([message], EVERY)
         torch.testing.assert_close(sign * log_abs.exp(), expected, **CLOSE)
@@ -158,7 +158,7 @@ def test_cross_grams_have_the_other_layer_on_the_right(name):
     product = numpy_product(name, [gram[0, 0].numpy() for gram in grams])
     expected = first.weights()[0].detach().numpy() @ product
     expected = expected @ second.weights()[0].detach().numpy().conj().T
-    cross = plain(first.cross(second, [Unscaled(gram, None) for gram in grams], EVERY))
+    cross = plain(first.cross(second, [LeafMessage(gram, None) for gram in grams], EVERY))
     torch.testing.assert_close(cross[0, 0], torch.from_numpy(expected), **CLOSE)
 
 
@@ -169,14 +169,14 @@ def test_a_sum_crosses_another_sum():
     )
     gram = draw(1, 1, 2, 2, seed=2)
     expected = first.weights()[0] @ gram[0, 0] @ second.weights()[0].T
-    cross = plain(first.cross(second, [Unscaled(gram, None)], EVERY))
+    cross = plain(first.cross(second, [LeafMessage(gram, None)], EVERY))
     torch.testing.assert_close(cross[0, 0], expected, **CLOSE)
 
 
 def test_folds_pick_regions():
     layer = sub.HadamardLayer(weights_of("real", (4, 3, 2)))
     folds = torch.tensor([2, 0])
-    children = [Unscaled(draw(2, 5, 2, seed=k), None) for k in range(2)]
+    children = [LeafMessage(draw(2, 5, 2, seed=k), None) for k in range(2)]
     product = children[0].some * children[1].some
     expected = torch.einsum("foi,fni->fno", layer.weights()[folds], product)
     torch.testing.assert_close(plain(layer.scaled(children, folds)), expected, **CLOSE)

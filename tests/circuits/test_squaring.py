@@ -9,7 +9,7 @@ from registry import LAYERS, WEIGHTS, build, domain, points
 
 import subtractive as sub
 from subtractive.circuits.weights import ComplexWeights, PositiveWeights, RealWeights
-from subtractive.queries.partition import log_plain_partition
+from subtractive.inference.partition import log_plain_partition
 
 REAL = torch.float64
 KINDS = {"real": RealWeights, "positive": PositiveWeights, "complex": ComplexWeights}

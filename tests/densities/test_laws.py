@@ -6,9 +6,9 @@ from oracles import naive_log_square
 from registry import CONTINUOUS, DISCRETE, KINDS, build, domain, points
 
 import subtractive as sub
-from subtractive.queries.evidence import make_evidence
-from subtractive.queries.marginal import labels, square_leaf
-from subtractive.queries.partition import log_plain_partition
+from subtractive.inference.evidence import make_evidence
+from subtractive.inference.marginal import labels, square_leaf
+from subtractive.inference.partition import log_plain_partition
 
 every_kind = pytest.mark.parametrize(("graph", "family", "layer", "weights", "outputs"), KINDS)
 

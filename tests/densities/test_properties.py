@@ -11,7 +11,7 @@ from oracles import gauss_legendre, grid
 from registry import LAYERS, WEIGHTS
 
 import subtractive as sub
-from subtractive.queries import marginal as marginal_module
+from subtractive.inference import marginal as marginal_module
 
 MOST_POINTS = 6000
 

@@ -18,7 +18,7 @@ from subtractive.experiments.outputs import Outputs
 from subtractive.experiments.registry import EXPERIMENTS, full, quick
 from subtractive.experiments.running import execute
 from subtractive.experiments.store import Runs, identify
-from subtractive.files import FileFormatError, partial_files
+from subtractive.io.files import FileFormatError, partial_files
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
+from subtractive.numerics.leaf_message import LeafMessage, choose, double
 from subtractive.numerics.scaled import (
     Scaled,
     joined,
@@ -14,7 +15,6 @@ from subtractive.numerics.scaled import (
     safe_log,
     settle,
 )
-from subtractive.numerics.unscaled import Unscaled, choose, double
 
 CLOSE = {"rtol": 1e-13, "atol": 0}
 REAL, COMPLEX = torch.float64, torch.complex128
@@ -39,9 +39,9 @@ def tensor(*units, dtype=REAL):
 def kinds_of_input(shape, dtype=REAL):
     mantissa, exponent = draw(*shape, seed=1, dtype=dtype), draw(*shape, seed=2)
     return {
-        "mantissa": Unscaled(mantissa, None),
-        "exponent": Unscaled(None, exponent),
-        "both": Unscaled(mantissa, exponent),
+        "mantissa": LeafMessage(mantissa, None),
+        "exponent": LeafMessage(None, exponent),
+        "both": LeafMessage(mantissa, exponent),
     }
 
 
@@ -65,10 +65,10 @@ def test_settling_keeps_the_numbers_and_brings_the_largest_to_one(kind, shape, d
 @pytest.mark.parametrize(
     "message",
     [
-        Unscaled(tensor(0.0, 0.0), None),
-        Unscaled(None, tensor(-math.inf, -math.inf)),
-        Unscaled(tensor(0.0, 1.0), tensor(3.0, -math.inf)),
-        Unscaled(tensor(0.0, 0.0), tensor(1e300, -1e300)),
+        LeafMessage(tensor(0.0, 0.0), None),
+        LeafMessage(None, tensor(-math.inf, -math.inf)),
+        LeafMessage(tensor(0.0, 1.0), tensor(3.0, -math.inf)),
+        LeafMessage(tensor(0.0, 0.0), tensor(1e300, -1e300)),
     ],
 )
 def test_a_message_of_zeros_has_the_scale_minus_infinity(message):
@@ -82,7 +82,7 @@ def test_a_message_of_zeros_has_the_scale_minus_infinity(message):
 
 @pytest.mark.parametrize("exponent", [-1e5, 1e5, 700.0, -745.0])
 def test_settling_takes_no_exponential_of_a_large_number(exponent):
-    settled = settle(Unscaled(None, tensor(exponent, exponent - 1)))
+    settled = settle(LeafMessage(None, tensor(exponent, exponent - 1)))
     torch.testing.assert_close(settled.mantissa, tensor(1.0, math.exp(-1)), **CLOSE)
     assert settled.log_scale.item() == exponent
 
@@ -91,7 +91,7 @@ def test_settling_takes_no_exponential_of_a_large_number(exponent):
 def test_the_exponent_of_an_impossible_unit_is_irrelevant(exponent):
     mantissa = tensor(0.0, 2.0).requires_grad_()
     power = tensor(exponent, -1.0).requires_grad_()
-    settled = settle(Unscaled(mantissa, power))
+    settled = settle(LeafMessage(mantissa, power))
     torch.testing.assert_close(plain(settled), tensor(0.0, 2 * math.exp(-1)), **CLOSE)
     settled.mantissa.sum().backward()
     assert mantissa.grad.isfinite().all()
@@ -100,7 +100,7 @@ def test_the_exponent_of_an_impossible_unit_is_irrelevant(exponent):
 
 def test_a_mantissa_of_zero_still_has_a_slope():
     mantissa = tensor(0.0, 2.0).requires_grad_()
-    settled = settle(Unscaled(mantissa, tensor(0.5, -1.0)))
+    settled = settle(LeafMessage(mantissa, tensor(0.5, -1.0)))
     (settled.mantissa[..., 0] * settled.log_scale.exp()).sum().backward()
     torch.testing.assert_close(mantissa.grad, tensor(math.exp(0.5), 0.0), **CLOSE)
 
@@ -109,7 +109,7 @@ def test_a_mantissa_of_zero_still_has_a_slope():
 @pytest.mark.parametrize("power", [1.0, 0.99, 0.5])
 def test_a_tiny_mantissa_beside_an_exponent_keeps_its_size(dtype, power):
     tiny = torch.finfo(dtype).tiny ** power
-    message = Unscaled(tensor(tiny, dtype=dtype), tensor(100.0, dtype=dtype))
+    message = LeafMessage(tensor(tiny, dtype=dtype), tensor(100.0, dtype=dtype))
     settled = settle(message)
     total = settled.mantissa.double().log() + settled.log_scale[..., None]
     rounding = torch.finfo(dtype).eps * 1000
@@ -141,8 +141,11 @@ def test_underflow_is_marked_whatever_the_size_of_the_weights(unit, dtype):
 
 def test_a_mark_stays_on_the_way_up():
     lost = Scaled(tensor(1.0, 1.0), torch.tensor([[math.nan]], dtype=REAL))
-    fine, zero = settle(Unscaled(tensor(1.0, 2.0), None)), settle(Unscaled(tensor(0.0, 0.0), None))
-    for other in (fine, zero, Unscaled(None, tensor(0.0, 1.0))):
+    fine, zero = (
+        settle(LeafMessage(tensor(1.0, 2.0), None)),
+        settle(LeafMessage(tensor(0.0, 0.0), None)),
+    )
+    for other in (fine, zero, LeafMessage(None, tensor(0.0, 1.0))):
         assert multiply([lost, other]).log_scale.isnan().all()
         assert rescale(multiply([lost, other])).log_scale.isnan().all()
     assert lost.outer().log_scale.isnan().all()
@@ -201,18 +204,18 @@ def test_outer_products_are_hermitian_and_double(message):
     expected = value[..., :, None] * value[..., None, :].conj()
     torch.testing.assert_close(message.outer().value(), expected, **CLOSE)
     torch.testing.assert_close(plain(settle(message).outer()), expected, **CLOSE)
-    single = Unscaled(torch.ones(1, 1, 2), torch.zeros(1, 1, 2)).outer()
+    single = LeafMessage(torch.ones(1, 1, 2), torch.zeros(1, 1, 2)).outer()
     assert {part.dtype for part in single} == {REAL}
-    assert settle(Unscaled(torch.ones(1, 1, 2), None)).outer().mantissa.dtype == REAL
+    assert settle(LeafMessage(torch.ones(1, 1, 2), None)).outer().mantissa.dtype == REAL
 
 
 def test_exponents_of_inputs_are_added_before_the_exponential():
     first, second = tensor(0.0, -5000.0), tensor(-5000.0, -1.0)
-    product = multiply([Unscaled(None, first), Unscaled(None, second)])
+    product = multiply([LeafMessage(None, first), LeafMessage(None, second)])
     torch.testing.assert_close(product.mantissa, tensor(1.0, math.exp(-1)), **CLOSE)
     assert product.log_scale.item() == -5000
-    gram = Unscaled(None, torch.full((1, 1, 2, 2), -7.0, dtype=REAL))
-    product = multiply([Unscaled(None, first), gram, Unscaled(None, second)])
+    gram = LeafMessage(None, torch.full((1, 1, 2, 2), -7.0, dtype=REAL))
+    product = multiply([LeafMessage(None, first), gram, LeafMessage(None, second)])
     assert product.log_scale.item() == -10007
 
 
@@ -220,7 +223,7 @@ def test_exponents_of_inputs_are_added_before_the_exponential():
 @pytest.mark.parametrize("dtype", [torch.float32, REAL])
 def test_a_product_of_many_mantissas_neither_underflows_nor_overflows(dtype, size):
     mantissas = [size * draw(1, 1, 3, seed=k, dtype=dtype) for k in range(400)]
-    product = multiply([Unscaled(mantissa, None) for mantissa in mantissas])
+    product = multiply([LeafMessage(mantissa, None) for mantissa in mantissas])
     expected = sum(mantissa.double().abs().log() for mantissa in mantissas)
     largest = expected.argmax().item()
     mantissa = product.mantissa[0, 0, largest].double()
@@ -232,7 +235,7 @@ def test_a_product_of_many_mantissas_neither_underflows_nor_overflows(dtype, siz
 
 
 def test_rows_that_are_shared_are_broadcast():
-    shared, rows = Unscaled(None, draw(2, 1, 4)), Unscaled(draw(2, 3, 4, seed=1), None)
+    shared, rows = LeafMessage(None, draw(2, 1, 4)), LeafMessage(draw(2, 3, 4, seed=1), None)
     torch.testing.assert_close(
         plain(multiply([shared, rows])), shared.value() * rows.value(), **CLOSE
     )
@@ -268,8 +271,8 @@ def test_choosing_picks_entry_by_entry(yes, no, shape):
 
 
 def test_what_is_not_chosen_does_no_harm():
-    first = Unscaled(None, torch.full((1, 2, 2), -math.inf, dtype=REAL))
-    second = Unscaled(torch.zeros(1, 1, 2, dtype=REAL), None)
+    first = LeafMessage(None, torch.full((1, 2, 2), -math.inf, dtype=REAL))
+    second = LeafMessage(torch.zeros(1, 1, 2, dtype=REAL), None)
     mask = torch.tensor([[True, False]])
     assert settle(choose(mask, first, second)).log_scale.tolist() == [[-math.inf, -math.inf]]
 
@@ -314,13 +317,13 @@ def test_safe_logarithm_has_no_slope_at_zero():
 
 def test_scales_are_constant_and_do_not_spoil_derivatives():
     def function(mantissa, exponent):
-        first = Unscaled(mantissa, exponent)
-        product = multiply([first, settle(first), Unscaled(mantissa, None)])
+        first = LeafMessage(mantissa, exponent)
+        product = multiply([first, settle(first), LeafMessage(mantissa, None)])
         return log_magnitude(rescale(Scaled(product.mantissa, product.log_scale)))
 
     inputs = [draw(1, 2, 3, seed=k).requires_grad_() for k in range(2)]
     assert gradcheck(function, inputs, rtol=1e-6, atol=1e-8)
-    message = settle(Unscaled(*inputs))
+    message = settle(LeafMessage(*inputs))
     assert not message.log_scale.requires_grad
 
 

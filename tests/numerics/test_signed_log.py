@@ -6,6 +6,7 @@ import torch
 from torch.autograd import gradcheck
 
 import subtractive.numerics.signed_log as module
+from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import multiply, settle
 from subtractive.numerics.signed_log import (
     SignedLog,
@@ -14,7 +15,6 @@ from subtractive.numerics.signed_log import (
     multiply_signed,
     signed_log,
 )
-from subtractive.numerics.unscaled import Unscaled
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-14}
 REAL, COMPLEX = torch.float64, torch.complex128
@@ -36,9 +36,9 @@ def sparse(*shape, seed=0, dtype=REAL):
 def inputs_of(shape, dtype=REAL):
     mantissa, exponent = sparse(*shape, seed=1, dtype=dtype), draw(*shape, seed=2)
     return {
-        "mantissa": Unscaled(mantissa, None),
-        "exponent": Unscaled(None, exponent),
-        "both": Unscaled(mantissa, exponent),
+        "mantissa": LeafMessage(mantissa, None),
+        "exponent": LeafMessage(None, exponent),
+        "both": LeafMessage(mantissa, exponent),
     }
 
 
@@ -63,7 +63,7 @@ def test_inputs_become_signs_and_logarithms(kind, shape, dtype):
 
 def test_single_precision_becomes_double():
     for parts in ((torch.ones(1, 1, 2), None), (None, torch.ones(1, 1, 2))):
-        converted = signed_log(Unscaled(*parts))
+        converted = signed_log(LeafMessage(*parts))
         assert converted.sign.dtype == converted.log_abs.dtype == REAL
 
 
@@ -85,7 +85,9 @@ def test_products_equal_the_scaled_ones(first, second, shapes, dtype):
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_kronecker_products_equal_plain_ones(shape):
     first, second, third = (
-        Unscaled(sparse(*shape[:2], *([size] * (len(shape) - 2)), seed=size, dtype=COMPLEX), None)
+        LeafMessage(
+            sparse(*shape[:2], *([size] * (len(shape) - 2)), seed=size, dtype=COMPLEX), None
+        )
         for size in (2, 3, 4)
     )
     product = plain(kronecker_signed([first, signed_log(second), third]))
@@ -98,7 +100,7 @@ def test_kronecker_products_equal_plain_ones(shape):
 
 def test_kronecker_of_a_vector_and_a_gram_is_a_gram():
     vector, gram = draw(1, 2, 2, dtype=COMPLEX), draw(1, 2, 3, 3, seed=1)
-    product = plain(kronecker_signed([Unscaled(vector, None), Unscaled(gram, None)]))
+    product = plain(kronecker_signed([LeafMessage(vector, None), LeafMessage(gram, None)]))
     outer = vector[..., :, None] * vector[..., None, :].conj()
     expected = torch.stack([torch.kron(outer[0, n], gram[0, n]) for n in range(2)])
     torch.testing.assert_close(product[0], expected, **CLOSE)
@@ -113,10 +115,10 @@ def test_sums_equal_plain_ones(weights, values, chunk, monkeypatch):
     weight[0, 2] = 0
     vector, gram = sparse(2, 3, 4, seed=4, dtype=values), sparse(2, 3, 4, 4, seed=5, dtype=values)
     dtype = torch.promote_types(weights, values)
-    mixed = mix_signed(weight, signed_log(Unscaled(vector, None)))
+    mixed = mix_signed(weight, signed_log(LeafMessage(vector, None)))
     expected = torch.einsum("foi,fni->fno", weight.to(dtype), vector.to(dtype))
     torch.testing.assert_close(plain(mixed), expected, **CLOSE)
-    mixed = mix_signed(weight, signed_log(Unscaled(gram, None)))
+    mixed = mix_signed(weight, signed_log(LeafMessage(gram, None)))
     wide = weight.to(dtype)
     expected = torch.einsum("foi,fnij,fpj->fnop", wide, gram.to(dtype), wide.conj())
     torch.testing.assert_close(plain(mixed), expected, **CLOSE)
@@ -156,12 +158,12 @@ def test_units_that_see_only_small_ones_are_exact_for_weights_of_any_size(size):
 
 
 def test_exact_cancellation_is_an_exact_zero_and_not_nan():
-    message = signed_log(Unscaled(torch.tensor([[[0.7, 0.7, 3.0]]], dtype=REAL), None))
+    message = signed_log(LeafMessage(torch.tensor([[[0.7, 0.7, 3.0]]], dtype=REAL), None))
     weight = torch.tensor([[[1.0, -1.0, 0.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]], dtype=REAL)
     mixed = mix_signed(weight, message)
     assert mixed.log_abs[0, 0, :2].tolist() == [-math.inf, -math.inf]
     assert mixed.sign[0, 0].tolist() == [0.0, 0.0, 1.0]
-    empty = mix_signed(weight, signed_log(Unscaled(torch.zeros(1, 1, 3, dtype=REAL), None)))
+    empty = mix_signed(weight, signed_log(LeafMessage(torch.zeros(1, 1, 3, dtype=REAL), None)))
     assert empty.log_abs.tolist() == [[[-math.inf] * 3]]
 
 
@@ -174,8 +176,8 @@ def test_nothing_passes_gradients_that_are_not_numbers():
         requires_grad=True,
     )
     for message in (
-        signed_log(Unscaled(mantissa, exponent)),
-        signed_log(Unscaled(mantissa, exponent)).outer(),
+        signed_log(LeafMessage(mantissa, exponent)),
+        signed_log(LeafMessage(mantissa, exponent)).outer(),
     ):
         mixed = mix_signed(weight, message)
         total = mixed.log_abs[mixed.log_abs > -math.inf].sum()
@@ -193,11 +195,11 @@ def test_sums_are_differentiable(dtype, spread):
     weight = (draw(1, 2, 3, seed=2, dtype=dtype) * mask).requires_grad_()
 
     def vectors(weight, mantissa, exponent):
-        mixed = mix_signed(weight * mask, signed_log(Unscaled(mantissa, exponent)))
+        mixed = mix_signed(weight * mask, signed_log(LeafMessage(mantissa, exponent)))
         return mixed.log_abs, mixed.sign
 
     def grams(weight, mantissa, exponent):
-        mixed = mix_signed(weight * mask, signed_log(Unscaled(mantissa, exponent)).outer())
+        mixed = mix_signed(weight * mask, signed_log(LeafMessage(mantissa, exponent)).outer())
         return mixed.log_abs, mixed.sign
 
     for function in (vectors, grams):
@@ -210,7 +212,7 @@ def test_messages_of_regions_can_be_picked_and_settled_again():
     torch.testing.assert_close(
         plain(converted.take(torch.tensor([3, 1]))), message.value()[[3, 1]], **CLOSE
     )
-    settled = settle(Unscaled(*converted))
+    settled = settle(LeafMessage(*converted))
     numbers = settled.mantissa * settled.log_scale.exp()[..., None]
     torch.testing.assert_close(numbers, message.value(), **CLOSE)
     assert converted.outer().is_gram

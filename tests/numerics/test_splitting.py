@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from subtractive.numerics.leaf_message import LeafMessage, pick, split
 from subtractive.numerics.scaled import Scaled, rescale
 from subtractive.numerics.signed_log import SignedLog
-from subtractive.numerics.unscaled import Unscaled, pick, split
 
 PARTS = (slice(0, 1), slice(1, 3), slice(3, 6))
 REAL = torch.float64
@@ -16,9 +16,9 @@ def draw(*shape):
 @pytest.mark.parametrize(
     "message",
     [
-        Unscaled(None, draw(6, 2, 3)),
-        Unscaled(draw(6, 2, 3), None),
-        Unscaled(draw(6, 2, 3, 3), draw(6, 2, 3, 3)),
+        LeafMessage(None, draw(6, 2, 3)),
+        LeafMessage(draw(6, 2, 3), None),
+        LeafMessage(draw(6, 2, 3, 3), draw(6, 2, 3, 3)),
         Scaled(draw(6, 2, 3), draw(6, 2)),
         Scaled(draw(6, 2, 3), draw(6, 2), draw(6, 2)),
         SignedLog(draw(6, 2, 3).sign(), draw(6, 2, 3)),

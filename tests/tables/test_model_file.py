@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import subtractive as sub
-from subtractive.files import read_tensors, write_tensors
+from subtractive.io.files import read_tensors, write_tensors
 
 
 def frame(n=120):

@@ -11,9 +11,9 @@ from torch import Tensor
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.route import Visit
 from subtractive.inputs.base import EVERYWHERE
+from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Scaled, log_magnitude, settle
 from subtractive.numerics.signed_log import SignedLog
-from subtractive.numerics.unscaled import Unscaled
 
 # Rounding errors of this relative size are simulated; real ones in float64 are 1e7 times smaller.
 _NOISE = 2.0**-30
@@ -50,7 +50,7 @@ def log_plain_partition(circuit: Circuit) -> Tensor:
     return circuit.log_root(circuit.straight, leaves, squares=False)[0]
 
 
-def square_integrals(circuit: Circuit) -> list[Unscaled]:
+def square_integrals(circuit: Circuit) -> list[LeafMessage]:
     """∫ f fᵀ of all inputs: the leaves of Z."""
     return [layer.gram(slice(None), EVERYWHERE) for layer in circuit.input_layers()]
 
@@ -84,24 +84,24 @@ def check_cancellation(circuit: Circuit, log_partition: Tensor) -> bool:
     return is_left
 
 
-def _noisy_root(circuit: Circuit, leaves: Sequence[Unscaled], noise: torch.Generator) -> Scaled:
+def _noisy_root(circuit: Circuit, leaves: Sequence[LeafMessage], noise: torch.Generator) -> Scaled:
     """The root's message by the careful way."""
 
-    def scaled(visit: Visit, children: Sequence[Unscaled | Scaled]) -> Scaled:
+    def scaled(visit: Visit, children: Sequence[LeafMessage | Scaled]) -> Scaled:
         message = circuit.scaled(visit, children)
         return message._replace(mantissa=message.mantissa * _noisy(message.mantissa, noise))
 
-    def signed(visit: Visit, children: Sequence[Unscaled | SignedLog]) -> SignedLog:
+    def signed(visit: Visit, children: Sequence[LeafMessage | SignedLog]) -> SignedLog:
         sign, log_abs = circuit.signed_log(visit, children)
         return SignedLog(sign * _noisy(sign, noise), log_abs)
 
     root = circuit.climb(circuit.straight, leaves, scaled)
     if root.log_scale.isnan().any():  # underflow, which is another matter than cancellation
-        root = settle(Unscaled(*circuit.climb(circuit.straight, leaves, signed)))
+        root = settle(LeafMessage(*circuit.climb(circuit.straight, leaves, signed)))
     return root
 
 
-def _noisy_leaf(leaf: Unscaled, noise: torch.Generator) -> Unscaled:
+def _noisy_leaf(leaf: LeafMessage, noise: torch.Generator) -> LeafMessage:
     factor = _noisy(leaf.some, noise)
     if leaf.mantissa is not None:
         return leaf._replace(mantissa=leaf.mantissa * factor)

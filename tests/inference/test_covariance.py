@@ -8,10 +8,10 @@ from oracles import all_states
 from registry import FAMILIES, GRAPHS, NUM_STATES, build, points
 
 import subtractive as sub
-from subtractive.queries import covariance as module
-from subtractive.queries.covariance import cumulants, log_tilted_plain, log_tilted_square
-from subtractive.queries.evidence import make_evidence
-from subtractive.queries.marginal import log_integral, log_square_integral
+from subtractive.inference import covariance as module
+from subtractive.inference.covariance import cumulants, log_tilted_plain, log_tilted_square
+from subtractive.inference.evidence import make_evidence
+from subtractive.inference.marginal import log_integral, log_square_integral
 
 
 def gaussian(mean, factor):

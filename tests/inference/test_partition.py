@@ -10,9 +10,9 @@ from oracles import mp_log_partition
 from registry import CONTINUOUS, FAMILIES, GRAPHS, LAYERS, WEIGHTS, build, domain
 
 import subtractive as sub
-from subtractive.queries.evidence import make_evidence
-from subtractive.queries.marginal import log_integral, log_square_integral
-from subtractive.queries.partition import (
+from subtractive.inference.evidence import make_evidence
+from subtractive.inference.marginal import log_integral, log_square_integral
+from subtractive.inference.partition import (
     check_cancellation,
     log_plain_partition,
     log_square_partition,

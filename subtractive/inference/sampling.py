@@ -12,14 +12,14 @@ from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.route import Route
+from subtractive.inference.evidence import Evidence
+from subtractive.inference.marginal import blocks, plain_leaf, square_leaf
+from subtractive.inference.outside import descend, inside, numbers_per_row
 from subtractive.inputs.drawing import uniforms
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.inversion import choose_cell
+from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Scaled, settle
-from subtractive.numerics.unscaled import Unscaled
-from subtractive.queries.evidence import Evidence
-from subtractive.queries.marginal import blocks, plain_leaf, square_leaf
-from subtractive.queries.outside import descend, inside, numbers_per_row
 
 
 @torch.no_grad()
@@ -39,7 +39,7 @@ def _draw_block(
 ) -> Tensor:
     drawn = evidence.x.double().clone()
 
-    def draw(region: int, environment: Tensor) -> Unscaled:
+    def draw(region: int, environment: Tensor) -> LeafMessage:
         layer, place = circuit.input_of(region)
         scope = list(layer.scopes[place.start])
         p = layer.tensors(place, torch.float64)
@@ -73,12 +73,12 @@ def sample_plain(
 def _draw_units(
     circuit: Circuit,
     route: Route,
-    leaves: list[Unscaled],
+    leaves: list[LeafMessage],
     num_rows: int,
     generator: torch.Generator | None,
 ) -> list[Tensor]:
     """Which unit of each input region a row comes from: (f, n) for each input tensor."""
-    messages: list[Unscaled | Scaled] = list(leaves)
+    messages: list[LeafMessage | Scaled] = list(leaves)
     messages.extend(circuit.messages(route, leaves, circuit.scaled))
     shapes = [(m.mantissa if isinstance(m, Scaled) else m.some).shape for m in messages]
     chosen = [torch.zeros(shape[0], num_rows, dtype=torch.long) for shape in shapes]

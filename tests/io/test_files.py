@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from subtractive.files import FileFormatError, read_tensors, write_atomically, write_tensors
+from subtractive.io.files import FileFormatError, read_tensors, write_atomically, write_tensors
 
 TENSORS = {
     "double": torch.tensor([1.0, -0.0, float("nan")], dtype=torch.float64),

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from subtractive.inference.evidence import Evidence
+from subtractive.inference.univariate import Answers
 from subtractive.inputs.asking import DensityAt, Moments
 from subtractive.inputs.base import InputFamily, Question
-from subtractive.queries.evidence import Evidence
-from subtractive.queries.univariate import Answers
 
 
 def gap_questions(evidence: Evidence, families: Sequence[InputFamily]) -> list[Question | None]:

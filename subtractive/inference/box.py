@@ -9,8 +9,8 @@ from collections.abc import Set as AbstractSet
 
 import torch
 
+from subtractive.inference.evidence import Evidence, check_variables
 from subtractive.inputs.base import InputFamily
-from subtractive.queries.evidence import Evidence, check_variables
 
 Side = tuple[float | None, float | None] | AbstractSet[int]
 

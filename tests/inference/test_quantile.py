@@ -8,7 +8,7 @@ from registry import CONTINUOUS, DISCRETE, build
 from scipy import stats
 
 import subtractive as sub
-from subtractive.queries.quantile import quantiles, state_quantiles
+from subtractive.inference.quantile import quantiles, state_quantiles
 
 LEVELS = torch.tensor([1e-9, 1e-3, 0.1, 0.5, 0.77, 0.999, 1 - 1e-9], dtype=torch.float64)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.queries.inner import log_inner
+from subtractive.inference.inner import log_inner
 
 
 class Estimate(NamedTuple):

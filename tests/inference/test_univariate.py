@@ -10,10 +10,10 @@ from registry import NUM_STATES, build, points
 from scipy import stats
 
 import subtractive as sub
+from subtractive.inference import marginal
+from subtractive.inference.evidence import make_evidence
+from subtractive.inference.univariate import answer_plain, answer_square, as_row
 from subtractive.inputs.asking import CumulativeAt, DensityAt, Moments
-from subtractive.queries import marginal
-from subtractive.queries.evidence import make_evidence
-from subtractive.queries.univariate import answer_plain, answer_square, as_row
 
 NAN = math.nan
 MIXED = [sub.Gaussian(), sub.Categorical(3), sub.Spline(6, domain=(-3.0, 3.0)), sub.Binomial(2)]

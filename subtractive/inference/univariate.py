@@ -14,12 +14,12 @@ from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.route import Route
+from subtractive.inference.evidence import Evidence
+from subtractive.inference.marginal import blocks, plain_leaf, square_leaf
+from subtractive.inference.outside import descend, inside
 from subtractive.inputs.base import Question
+from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import log_sum
-from subtractive.numerics.unscaled import Unscaled
-from subtractive.queries.evidence import Evidence
-from subtractive.queries.marginal import blocks, plain_leaf, square_leaf
-from subtractive.queries.outside import descend, inside
 
 Answers = list[Tensor | None]
 
@@ -96,7 +96,7 @@ def as_row(numbers: object, name: str) -> Tensor:
 
 
 def _unit_shares(
-    circuit: Circuit, route: Route, leaves: Sequence[Unscaled], num_rows: int
+    circuit: Circuit, route: Route, leaves: Sequence[LeafMessage], num_rows: int
 ) -> tuple[Tensor, ...]:
     """The posterior probability of each unit of each input, (f, n, i): d log c / d log f_i."""
     wanted = torch.is_grad_enabled()  # the shares depend on the parameters, too
@@ -112,7 +112,7 @@ def _unit_shares(
             for leaf in leaves
         ]
         scaled = [
-            Unscaled(factor if leaf.mantissa is None else leaf.mantissa * factor, leaf.exponent)
+            LeafMessage(factor if leaf.mantissa is None else leaf.mantissa * factor, leaf.exponent)
             for leaf, factor in zip(leaves, factors, strict=True)
         ]
         root = log_sum(circuit.root(route, scaled))

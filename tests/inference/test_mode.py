@@ -8,7 +8,7 @@ from oracles import all_states
 from registry import CONTINUOUS, DISCRETE, NUM_STATES, build
 
 import subtractive as sub
-from subtractive.queries.mode import ascend, best_rows
+from subtractive.inference.mode import ascend, best_rows
 
 MIXED = [sub.Gaussian(), sub.Categorical(3), sub.RBF((-1.0, 0.0, 1.0), 0.7), sub.Binomial(2)]
 

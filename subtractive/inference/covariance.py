@@ -14,11 +14,11 @@ from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.route import Entry
+from subtractive.inference.evidence import Evidence
+from subtractive.inference.marginal import OBSERVED, labels
 from subtractive.inputs.layer import InputLayer
+from subtractive.numerics.leaf_message import LeafMessage, side_by_side
 from subtractive.numerics.scaled import Scaled, log_magnitude, log_sum
-from subtractive.numerics.unscaled import Unscaled, side_by_side
-from subtractive.queries.evidence import Evidence
-from subtractive.queries.marginal import OBSERVED, labels
 
 # How many rows of a Hessian are computed together: each holds the gradients of all messages.
 _ROWS = 32
@@ -52,16 +52,20 @@ def cumulants(log_tilted: Callable[[Tensor], Tensor], size: int) -> tuple[Tensor
     return mean.detach(), 0.5 * (covariance + covariance.mT)
 
 
-Region = Callable[[InputLayer, slice, Evidence, Tensor], Unscaled]
+Region = Callable[[InputLayer, slice, Evidence, Tensor], LeafMessage]
 
 
-def _square_region(layer: InputLayer, place: slice, evidence: Evidence, tilt: Tensor) -> Unscaled:
+def _square_region(
+    layer: InputLayer, place: slice, evidence: Evidence, tilt: Tensor
+) -> LeafMessage:
     scope = list(layer.scopes[place.start])
     x, seen = evidence.x[:, scope].double(), evidence.pattern(scope)
     return layer.family.tilted_gram(layer.tensors(place, torch.float64), x, seen, tilt[scope])
 
 
-def _plain_region(layer: InputLayer, place: slice, evidence: Evidence, tilt: Tensor) -> Unscaled:
+def _plain_region(
+    layer: InputLayer, place: slice, evidence: Evidence, tilt: Tensor
+) -> LeafMessage:
     scope = list(layer.scopes[place.start])
     x, seen = evidence.x[:, scope].double(), evidence.pattern(scope)
     return layer.family.tilted_integral(layer.tensors(place, torch.float64), x, seen, tilt[scope])
@@ -76,7 +80,7 @@ def _log_tilted(
 ) -> Tensor:
     route = circuit.route(labels(circuit, evidence))
 
-    def leaf(entry: Entry) -> Unscaled:
+    def leaf(entry: Entry) -> LeafMessage:
         layer = circuit.input_layer(entry.layer)
         if entry.label == OBSERVED:
             return layer.values(evidence.x, entry.folds)

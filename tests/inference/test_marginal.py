@@ -9,10 +9,9 @@ from registry import LAYERS, build, points
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import subtractive as sub
-from subtractive.numerics.scaled import log_magnitude
-from subtractive.queries import marginal as marginal_module
-from subtractive.queries.evidence import make_evidence
-from subtractive.queries.marginal import (
+from subtractive.inference import marginal as marginal_module
+from subtractive.inference.evidence import make_evidence
+from subtractive.inference.marginal import (
     BY_ROW,
     MISSING,
     OBSERVED,
@@ -21,6 +20,7 @@ from subtractive.queries.marginal import (
     plain_leaf,
     square_leaf,
 )
+from subtractive.numerics.scaled import log_magnitude
 
 
 class Largest(TorchDispatchMode):

@@ -10,6 +10,7 @@ from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.layers import KroneckerLayer
 from subtractive.circuits.route import Visit
 from subtractive.inputs.base import EVERYWHERE
+from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Scaled, safe_log, settle
 from subtractive.numerics.signed_log import (
     SignedLog,
@@ -17,7 +18,6 @@ from subtractive.numerics.signed_log import (
     mix_signed,
     multiply_signed,
 )
-from subtractive.numerics.unscaled import Unscaled
 
 
 def inner(first: Circuit, second: Circuit) -> Tensor:
@@ -42,11 +42,11 @@ def log_inner(first: Circuit, second: Circuit) -> tuple[Tensor, Tensor]:
 def _cross_root(first: Circuit, second: Circuit) -> Scaled:
     _check_comparable(first, second)
 
-    def scaled(visit: Visit, children: Sequence[Unscaled | Scaled]) -> Scaled:
+    def scaled(visit: Visit, children: Sequence[LeafMessage | Scaled]) -> Scaled:
         layer, other = first.layer(visit.layer), second.layer(visit.layer)
         return layer.cross(other, children, visit.folds)
 
-    def signed(visit: Visit, children: Sequence[Unscaled | SignedLog]) -> SignedLog:
+    def signed(visit: Visit, children: Sequence[LeafMessage | SignedLog]) -> SignedLog:
         layer, other = first.layer(visit.layer), second.layer(visit.layer)
         join = kronecker_signed if isinstance(layer, KroneckerLayer) else multiply_signed
         gram = join(children).map(lambda t: t[:, 0])  # (f, i, j)
@@ -62,7 +62,7 @@ def _cross_root(first: Circuit, second: Circuit) -> Scaled:
     if not root.log_scale.isnan().any():
         return root
     # Circuits that are orthogonal, or nearly so, leave nothing of the scale.
-    return settle(Unscaled(*first.climb(first.straight, leaves, signed)))
+    return settle(LeafMessage(*first.climb(first.straight, leaves, signed)))
 
 
 def _check_comparable(first: Circuit, second: Circuit) -> None:

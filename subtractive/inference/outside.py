@@ -15,12 +15,12 @@ from torch import Tensor
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.environment import Environment, Message
 from subtractive.circuits.route import Route
+from subtractive.inference.evidence import Evidence
+from subtractive.inference.marginal import OBSERVED, square_leaf
+from subtractive.numerics.leaf_message import LeafMessage, double
 from subtractive.numerics.scaled import settle
-from subtractive.numerics.unscaled import Unscaled, double
-from subtractive.queries.evidence import Evidence
-from subtractive.queries.marginal import OBSERVED, square_leaf
 
-AtInput = Callable[[int, Tensor], Unscaled | None]
+AtInput = Callable[[int, Tensor], LeafMessage | None]
 
 
 class Inside(NamedTuple):
@@ -48,7 +48,9 @@ def inside(circuit: Circuit, evidence: Evidence, route: Route) -> Inside:
     return gather_inside(circuit, route, leaves, len(evidence))
 
 
-def gather_inside(circuit: Circuit, route: Route, leaves: list[Unscaled], num_rows: int) -> Inside:
+def gather_inside(
+    circuit: Circuit, route: Route, leaves: list[LeafMessage], num_rows: int
+) -> Inside:
     """Climb from given leaves and keep every message by its region."""
     steps = circuit.messages(route, leaves, circuit.scaled)
     schedule = route.schedule

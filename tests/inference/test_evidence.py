@@ -9,7 +9,7 @@ from oracles import all_states, gauss_legendre, grid
 from registry import NUM_STATES, build, points
 
 import subtractive as sub
-from subtractive.queries.evidence import (
+from subtractive.inference.evidence import (
     Evidence,
     as_mask,
     as_table,
@@ -17,7 +17,7 @@ from subtractive.queries.evidence import (
     given_row,
     make_evidence,
 )
-from subtractive.queries.marginal import log_integral, log_square_integral
+from subtractive.inference.marginal import log_integral, log_square_integral
 
 CPU = torch.device("cpu")
 FAMILIES = (sub.Gaussian(), sub.Categorical(3))

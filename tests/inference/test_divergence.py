@@ -8,7 +8,7 @@ from oracles import all_states, grid
 from registry import GRAPHS, NUM_STATES, WEIGHTS, axis, build
 
 import subtractive as sub
-from subtractive.queries.divergence import estimate
+from subtractive.inference.divergence import estimate
 
 FAR = 4.0  # standard errors: a false-alarm rate of 6e-5 for each comparison
 

@@ -11,8 +11,8 @@ from registry import CONTINUOUS, DISCRETE, GRAPHS, NUM_STATES, build
 from scipy import stats
 
 import subtractive as sub
-from subtractive.queries.box import in_box
-from subtractive.queries.evidence import make_evidence
+from subtractive.inference.box import in_box
+from subtractive.inference.evidence import make_evidence
 
 INF = math.inf
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.route import Entry, Route
+from subtractive.inference.evidence import Evidence, rows_by_pattern
 from subtractive.inputs.layer import InputLayer
-from subtractive.numerics.unscaled import Unscaled, choose
-from subtractive.queries.evidence import Evidence, rows_by_pattern
+from subtractive.numerics.leaf_message import LeafMessage, choose
 
 # How many numbers the messages of one block of rows may hold, which bounds the memory of a query.
 _BLOCK = 2**24
@@ -33,7 +33,7 @@ def log_integral(circuit: Circuit, evidence: Evidence) -> Tensor:
     return _by_blocks(circuit, evidence, plain_leaf, squares=False)
 
 
-def square_leaf(layer: InputLayer, entry: Entry, evidence: Evidence) -> Unscaled:
+def square_leaf(layer: InputLayer, entry: Entry, evidence: Evidence) -> LeafMessage:
     """The message of some input regions for |c|²: f(x) where observed, ∫ f fᵀ where not."""
     folds, label = entry.folds, entry.label
     variables = layer.variables[folds]
@@ -50,7 +50,7 @@ def square_leaf(layer: InputLayer, entry: Entry, evidence: Evidence) -> Unscaled
     return layer.partial_gram(evidence.x, label, folds)
 
 
-def plain_leaf(layer: InputLayer, entry: Entry, evidence: Evidence) -> Unscaled:
+def plain_leaf(layer: InputLayer, entry: Entry, evidence: Evidence) -> LeafMessage:
     """The message of some input regions for c: f(x) where observed, ∫ f where not."""
     folds, label = entry.folds, entry.label
     variables = layer.variables[folds]
@@ -86,7 +86,7 @@ def labels(circuit: Circuit, evidence: Evidence) -> dict[int, Hashable]:
     return result
 
 
-Leaf = Callable[[InputLayer, Entry, Evidence], Unscaled]
+Leaf = Callable[[InputLayer, Entry, Evidence], LeafMessage]
 
 
 def _by_blocks(circuit: Circuit, evidence: Evidence, leaf: Leaf, *, squares: bool) -> Tensor:

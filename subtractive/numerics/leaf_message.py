@@ -12,7 +12,7 @@ from torch import Tensor
 Index = slice | Tensor
 
 
-class Unscaled(NamedTuple):
+class LeafMessage(NamedTuple):
     """What an input layer says: ``mantissa * exp(exponent)``, entry by entry.
 
     ``None`` stands for a mantissa of one or an exponent of zero, whichever a family does not
@@ -33,40 +33,40 @@ class Unscaled(NamedTuple):
     def is_gram(self) -> bool:
         return self.some.dim() == 4
 
-    def take(self, index: Index) -> Unscaled:
+    def take(self, index: Index) -> LeafMessage:
         """The messages of some regions."""
-        return Unscaled(
+        return LeafMessage(
             None if self.mantissa is None else self.mantissa[index],
             None if self.exponent is None else self.exponent[index],
         )
 
-    def split(self, parts: Sequence[slice]) -> list[Unscaled]:
+    def split(self, parts: Sequence[slice]) -> list[LeafMessage]:
         """The messages of consecutive groups of regions, together all of them."""
         tensors = (split(tensor, parts) for tensor in self)
-        return [Unscaled(*part) for part in zip(*tensors, strict=True)]
+        return [LeafMessage(*part) for part in zip(*tensors, strict=True)]
 
-    def rows(self, rows: Tensor) -> Unscaled:
+    def rows(self, rows: Tensor) -> LeafMessage:
         """The messages of some rows."""
-        return Unscaled(
+        return LeafMessage(
             None if self.mantissa is None else self.mantissa[:, rows],
             None if self.exponent is None else self.exponent[:, rows],
         )
 
-    def unfolded(self, shape: Sequence[int]) -> Unscaled:
+    def unfolded(self, shape: Sequence[int]) -> LeafMessage:
         """Rows (1, f · n, ...) of one region as those of several, (f, n, ...)."""
-        return Unscaled(
+        return LeafMessage(
             None if self.mantissa is None else self.mantissa[0].unflatten(0, shape),
             None if self.exponent is None else self.exponent[0].unflatten(0, shape),
         )
 
-    def repeated(self, regions: int) -> Unscaled:
+    def repeated(self, regions: int) -> LeafMessage:
         """The message of one region for several of them."""
-        return Unscaled(
+        return LeafMessage(
             None if self.mantissa is None else self.mantissa.expand(regions, *self.some.shape[1:]),
             None if self.exponent is None else self.exponent.expand(regions, *self.some.shape[1:]),
         )
 
-    def outer(self) -> Unscaled:
+    def outer(self) -> LeafMessage:
         """The gram ``v vᴴ`` of a vector, in double precision."""
         mantissa, exponent = self
         if mantissa is not None:
@@ -75,7 +75,7 @@ class Unscaled(NamedTuple):
         if exponent is not None:
             exponent = exponent.double()
             exponent = exponent[..., :, None] + exponent[..., None, :]  # (f, n, i, j)
-        return Unscaled(mantissa, exponent)
+        return LeafMessage(mantissa, exponent)
 
     def value(self) -> Tensor:
         """The plain number; may overflow, so only for entries known to be moderate."""
@@ -111,7 +111,7 @@ def spread(per_row: Tensor, like: Tensor) -> Tensor:
     return per_row.reshape(per_row.shape + (1,) * (like.dim() - per_row.dim()))
 
 
-def choose(mask: Tensor, yes: Unscaled, no: Unscaled) -> Unscaled:
+def choose(mask: Tensor, yes: LeafMessage, no: LeafMessage) -> LeafMessage:
     """Entry by entry of a mask (f, n), the message ``yes`` or the message ``no``."""
 
     def pick(first: Tensor | None, second: Tensor | None, neutral: float) -> Tensor | None:
@@ -125,10 +125,10 @@ def choose(mask: Tensor, yes: Unscaled, no: Unscaled) -> Unscaled:
             neutral if second is None else second,
         )
 
-    return Unscaled(pick(yes.mantissa, no.mantissa, 1.0), pick(yes.exponent, no.exponent, 0.0))
+    return LeafMessage(pick(yes.mantissa, no.mantissa, 1.0), pick(yes.exponent, no.exponent, 0.0))
 
 
-def side_by_side(messages: Sequence[Unscaled], axis: int = 0) -> Unscaled:
+def side_by_side(messages: Sequence[LeafMessage], axis: int = 0) -> LeafMessage:
     """Messages of several regions (axis 0) or several rows (axis 1) as one."""
     if all(message.mantissa is None for message in messages):
         mantissa = None
@@ -137,12 +137,12 @@ def side_by_side(messages: Sequence[Unscaled], axis: int = 0) -> Unscaled:
             [torch.ones_like(m.some) if m.mantissa is None else m.mantissa for m in messages], axis
         )
     if all(message.exponent is None for message in messages):
-        return Unscaled(mantissa, None)
+        return LeafMessage(mantissa, None)
     exponents = [torch.zeros_like(m.some) if m.exponent is None else m.exponent for m in messages]
-    return Unscaled(mantissa, torch.cat(exponents, axis))
+    return LeafMessage(mantissa, torch.cat(exponents, axis))
 
 
-def largest_exponent(message: Unscaled) -> Tensor | None:
+def largest_exponent(message: LeafMessage) -> Tensor | None:
     """The largest exponent of each region, in the shape of the message."""
     if message.exponent is None:
         return None
@@ -151,7 +151,7 @@ def largest_exponent(message: Unscaled) -> Tensor | None:
     return spread(finite, message.exponent).expand_as(message.exponent)
 
 
-def relative_values(message: Unscaled, reference: Unscaled) -> Tensor:
+def relative_values(message: LeafMessage, reference: LeafMessage) -> Tensor:
     """Plain numbers in units of the largest exponent of another message in each region."""
     peak = largest_exponent(reference)
     if peak is None:

@@ -8,11 +8,11 @@ import torch
 from registry import FAMILIES, GRAPHS, LAYERS, build, points
 
 import subtractive as sub
+from subtractive.inference import marginal
+from subtractive.inference.evidence import Evidence, make_evidence
+from subtractive.inference.outside import descend, inside
+from subtractive.inference.sampling import sample_square
 from subtractive.inputs import drawing
-from subtractive.queries import marginal
-from subtractive.queries.evidence import Evidence, make_evidence
-from subtractive.queries.outside import descend, inside
-from subtractive.queries.sampling import sample_square
 
 DOUBLE = torch.float64
 NAN = math.nan

@@ -19,10 +19,10 @@ from scipy import stats
 
 import subtractive as sub
 from subtractive.circuits import layers
+from subtractive.inference.evidence import Evidence
+from subtractive.inference.marginal import labels, plain_leaf, square_leaf
 from subtractive.inputs.base import Window
-from subtractive.numerics.scaled import Unscaled, log_magnitude, log_sum
-from subtractive.queries.evidence import Evidence
-from subtractive.queries.marginal import labels, plain_leaf, square_leaf
+from subtractive.numerics.scaled import LeafMessage, log_magnitude, log_sum
 
 DOUBLE = torch.float64
 MANY, FEWER = 100_000, 30_000
@@ -347,7 +347,7 @@ def coefficients_of(circuit, choices):
         picked = choices[:, at : at + len(layer.scopes)].T  # (f, t)
         at += len(layer.scopes)
         on = torch.nn.functional.one_hot(picked, layer.num_units).double()
-        leaves.append(Unscaled(on, None))
+        leaves.append(LeafMessage(on, None))
     root = circuit.root(circuit.straight, leaves)
     return root.mantissa[0] * root.log_scale[0].exp()[:, None]
 
