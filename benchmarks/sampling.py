@@ -172,7 +172,7 @@ def log_below(model: sub.SquaredCircuit, x: Tensor, variable: int, bound: Tensor
     route = circuit.route(marks)
     leaves = []
     for entry in route.entries:
-        layer = circuit.input_layer(entry.layer)
+        layer = circuit.input_layers[entry.layer]
         if entry.label == "cut":
             leaves.append(layer.gram(entry.folds, Window(upper=bound[None])))
         else:

@@ -117,7 +117,7 @@ class Training:
 def bare_products(circuit: Circuit) -> Callable[[], None]:
     """The matrix products of a step, on random numbers."""
     layers = []
-    for layer in circuit.all_layers():
+    for layer in circuit.sum_layers:
         f, o, i = layer.weights().shape
         weight, values, slopes = (
             torch.randn(f, *shape) for shape in ((o, i), (NUM_ROWS, i), (NUM_ROWS, o))

@@ -20,7 +20,7 @@ EXTENT = 4.5
 def concentric(radius: float) -> sub.SquaredCircuit:
     """A wide Gaussian minus a narrow one, squared: zero in the middle, high around it."""
     circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=2, dtype=torch.float64)
-    gaussians, root = circuit.input_layer(0), circuit.layer(0).weights
+    gaussians, root = circuit.input_layers[0], circuit.sum_layers[0].weights
     with torch.no_grad():
         gaussians.get_tensor("mean").zero_()
         gaussians.get_tensor("log_scale").copy_(torch.tensor([0.7, 0.5]).mul(radius).log())

@@ -35,7 +35,7 @@ from subtractive.inputs.spline import Spline
 from subtractive.inputs.tied_gaussian import TiedGaussian
 from subtractive.io.files import FileFormatError, read_tensors
 from subtractive.regions.graph import RegionGraph
-from subtractive.regions.schedule import Schedule, fold
+from subtractive.regions.folding import FoldedSchedule, fold, upward
 
 FAMILIES: dict[str, type[InputFamily]] = {
     family.__name__: family
@@ -138,16 +138,17 @@ def _circuit(data: Mapping[str, Any], stored: Stored) -> Circuit:
     families = family_of_region(graph, [_family(entry, stored) for entry in data["families"]])
     kinds = [LAYERS[name] for name in data["layers"]]
     labels = fold_labels(graph, families)
-    schedule = fold(graph, labels, sum_inputs=_has_sums_of_inputs(graph, labels, len(kinds)))
+    sum_inputs = _has_sums_of_inputs(graph, labels, len(kinds))
+    schedule = fold(upward(graph, labels, sum_inputs=sum_inputs))
     inputs = [
         _input_layer(
-            [families[region] for region in regions],
-            [sorted(graph.regions[region].scope) for region in regions],
+            [families[region] for region in leaf.regions],
+            [sorted(graph.regions[region].scope) for region in leaf.regions],
             num_units,
             stored.below(f"inputs.{number}"),
         )
-        for number, (regions, num_units) in enumerate(
-            zip(schedule.inputs, data["input_units"], strict=True)
+        for number, (leaf, num_units) in enumerate(
+            zip(schedule.leaves, data["input_units"], strict=True)
         )
     ]
     layers = [
@@ -160,7 +161,7 @@ def _circuit(data: Mapping[str, Any], stored: Stored) -> Circuit:
 
 def _has_sums_of_inputs(graph: RegionGraph, labels: Mapping[int, Any], count: int) -> bool:
     """Whether sums stand between inputs and products, which makes more layers."""
-    return len(fold(graph, labels, sum_inputs=False).steps) != count
+    return len(fold(upward(graph, labels, sum_inputs=False)).steps) != count
 
 
 def _family(data: Mapping[str, Any], stored: Stored) -> InputFamily:
@@ -209,11 +210,11 @@ def _weights(name: str, stored: Stored) -> Weights:
 
 
 def _check_widths(
-    schedule: Schedule, inputs: Sequence[InputLayer], layers: Sequence[Layer]
+    schedule: FoldedSchedule, inputs: Sequence[InputLayer], layers: Sequence[Layer]
 ) -> None:
     """Every layer must fit onto those below it."""
     widths = [layer.num_units for layer in inputs]
-    for step, layer in zip(schedule.steps, layers, strict=True):
+    for step, layer in zip(schedule.calls, layers, strict=True):
         regions, outputs, width = layer.weights().shape
         below = [widths[source] for source in step.sources]
         if (regions, width) != (len(step.regions), layer.num_inputs(below)) or outputs == 0:

@@ -39,10 +39,10 @@ def grid(axes):
 def layer_of_region(circuit):
     """region -> (layer, weight matrix as numpy)."""
     place = {}
-    for k, step in enumerate(circuit.schedule.steps):
-        weight = circuit.layer(k).weights().detach().numpy()
+    for k, step in enumerate(circuit.schedule.calls):
+        weight = circuit.sum_layers[k].weights().detach().numpy()
         for fold, region in enumerate(step.regions):
-            place[region] = (circuit.layer(k), weight[fold])
+            place[region] = (circuit.sum_layers[k], weight[fold])
     return place
 
 
@@ -50,7 +50,7 @@ def input_of_region(circuit):
     """region -> (family, its tensors as numpy, scope)."""
     place = {}
     for k, regions in enumerate(circuit.schedule.inputs):
-        layer = circuit.input_layer(k)
+        layer = circuit.input_layers[k]
         tensors = {name: t.detach().numpy() for name, t in layer.tensors(slice(None)).items()}
         for fold, region in enumerate(regions):
             numbers = {name: t[fold] for name, t in tensors.items()}

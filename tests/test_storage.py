@@ -133,7 +133,7 @@ def test_a_tree_of_a_thousand_variables_is_saved(tmp_path):
 
 
 def test_a_written_out_square_is_not_saved(tmp_path):
-    square = sub.square(grouped().circuit)
+    square = sub.materialise_square(grouped().circuit)
     with pytest.raises(ValueError, match="Save the density of the circuit that was squared"):
         sub.SquaredCircuit(square).save(tmp_path / "model")
     assert not (tmp_path / "model").exists()

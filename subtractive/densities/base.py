@@ -15,7 +15,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from subtractive.densities.remembered import recall, remember
+from subtractive.densities.partition_cache import recall, remember
 from subtractive.inference.box import Side, in_box
 from subtractive.inference.covariance import cumulants
 from subtractive.inference.divergence import Estimate, estimate

@@ -17,7 +17,7 @@ from subtractive.inputs.base import InputFamily, Question
 from subtractive.inputs.drawing import uniforms
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import log_sum_exp, settle
+from subtractive.numerics.scaled import log_sum_exp, to_scaled
 
 
 @final
@@ -79,7 +79,7 @@ class Mixture(Density):
         return log_weights - log_normalisers
 
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
-        shares = settle(LeafMessage(None, self._log_shares(evidence).detach()[None])).mantissa[0]
+        shares = to_scaled(LeafMessage(None, self._log_shares(evidence).detach()[None])).mantissa[0]
         chosen, _ = choose_cell(shares, uniforms(len(evidence), generator))
         x = evidence.x.double()
         for number, member in enumerate(self._densities()):

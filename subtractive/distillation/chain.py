@@ -99,7 +99,7 @@ class Chain:
         circuit, step = self.circuit, reading.automaton.table()  # (states, kinds)
         leaves = [
             side_by_side([self.leaf(d, reading) for (d,) in layer.scopes])
-            for layer in circuit.input_layers()
+            for layer in circuit.input_layers
         ]
         end = self._end(reading.automaton)
         found = [end]
@@ -110,7 +110,7 @@ class Chain:
             if isinstance(rest, LeafMessage):  # the last token of all
                 rest = _read(rest, end, step)
                 found.append(rest)
-            message = circuit.layer(visit.layer).scaled([_read(leaf, rest, step)], visit.folds)
+            message = circuit.sum_layers[visit.layer].scaled([_read(leaf, rest, step)], visit.folds)
             found.append(message)
             return message
 
@@ -149,7 +149,7 @@ class Chain:
 
     def _end(self, automaton: Automaton) -> Scaled:
         """After the last token: one where the automaton accepts, zero where not."""
-        width = self.circuit.input_layer(0).num_units
+        width = self.circuit.input_layers[0].num_units
         shape = (width, width) if self.is_squared else (width,)
         accepting = torch.tensor(automaton.accepting, dtype=torch.float64)[None]  # (1, states)
         ones = accepting.reshape(*accepting.shape, *[1] * len(shape))
@@ -180,14 +180,14 @@ def _check(circuit: Circuit) -> int:
             break
         nested = nested[1]
     counts = {family.num_states for family in circuit.families}
-    layers = circuit.all_layers()
+    layers = circuit.sum_layers
     if (
         nested != length - 1
         or len(layers) != length - 1
         or not all(isinstance(layer, HadamardLayer) for layer in layers)
         or len(counts) != 1
         or None in counts
-        or circuit.layer(0).weights().is_complex()
+        or circuit.sum_layers[0].weights().is_complex()
     ):
         raise ValueError(
             "questions about sequences need a real circuit over linear_tree(d), d >= 2, of "

@@ -101,7 +101,7 @@ def square_root_chain(model: MonotonicCircuit, *, num_squares: int = 1) -> Squar
     share of the first units, and has cross terms among them only.
     """
     circuit = model.circuit
-    length, width = circuit.num_variables, circuit.input_layer(0).num_units
+    length, width = circuit.num_variables, circuit.input_layers[0].num_units
     num_states = circuit.families[0].num_states
     assert num_states is not None
     if circuit.num_outputs != 1:
@@ -111,14 +111,14 @@ def square_root_chain(model: MonotonicCircuit, *, num_squares: int = 1) -> Squar
         num_states,
         width,
         num_squares=num_squares,
-        is_shared=circuit.input_layer(0).is_shared,
+        is_shared=circuit.input_layers[0].is_shared,
     )
-    tables = circuit.input_layer(0).get_tensor("logits").softmax(-1).sqrt()
-    root.circuit.input_layer(0).get_tensor("table").copy_(tables)
-    for layer, source in zip(root.circuit.all_layers(), circuit.all_layers(), strict=True):
+    tables = circuit.input_layers[0].get_tensor("logits").softmax(-1).sqrt()
+    root.circuit.input_layers[0].get_tensor("table").copy_(tables)
+    for layer, source in zip(root.circuit.sum_layers, circuit.sum_layers, strict=True):
         assert isinstance(layer.weights, RealWeights)
         weight = source.weights().sqrt()
-        if layer is root.circuit.layer(-1):
+        if layer is root.circuit.sum_layers[-1]:
             share = torch.arange(width) % num_squares == torch.arange(num_squares)[:, None]
             weight = weight * share  # (1, s, i)
         layer.weights.value.copy_(weight)
@@ -135,7 +135,7 @@ def negative_share(model: Chained) -> float:
 @torch.no_grad()
 def sum_weights(model: Chained) -> Tensor:
     """All weights of all sums, (w,)."""
-    return torch.cat([layer.weights().flatten() for layer in model.circuit.all_layers()])
+    return torch.cat([layer.weights().flatten() for layer in model.circuit.sum_layers])
 
 
 @torch.no_grad()
@@ -158,7 +158,7 @@ def _chosen(starts: dict[str, Initialiser], name: str) -> Initialiser:
 @torch.no_grad()
 def _fill(circuit: Circuit, name: str, draw: Callable[[tuple[int, ...]], Tensor]) -> None:
     """Draw tables position by position: all at once in float64 they may not fit into memory."""
-    for layer in circuit.input_layers():
+    for layer in circuit.input_layers:
         table = layer.get_tensor(name)
         for position in range(len(table)):
             table[position] = draw(tuple(table.shape[1:]))

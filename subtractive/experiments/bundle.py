@@ -22,7 +22,7 @@ from subtractive.inference.partition import square_integrals
 from subtractive.inputs.base import EVERYWHERE
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.scaled import safe_log
-from subtractive.regions.schedule import fold
+from subtractive.regions.folding import fold, upward
 
 Member = sub.SquaredCircuit | sub.MonotonicCircuit
 
@@ -59,7 +59,7 @@ class Bundle:
             whole = circuit.messages(circuit.straight, leaves, circuit.scaled)[0]
             total = safe_log(whole.mantissa[..., 0, 0].double()) + whole.log_scale
             return (2 * logs - total).mean(1)
-        leaves = [layer.integral(slice(None), EVERYWHERE) for layer in circuit.input_layers()]
+        leaves = [layer.integral(slice(None), EVERYWHERE) for layer in circuit.input_layers]
         whole = circuit.messages(circuit.straight, leaves, circuit.scaled)[0]
         return (logs - safe_log(whole.mantissa[..., 0].double()) - whole.log_scale).mean(1)
 
@@ -84,7 +84,7 @@ class Bundle:
         """Where the numbers of a member are along the first axis of a parameter."""
         if ".layers." in name:
             return [number]
-        variables = self.joint.circuit.input_layer(0).variables[:, 0].tolist()
+        variables = self.joint.circuit.input_layers[0].variables[:, 0].tolist()
         return [variables.index(2 * number), variables.index(2 * number + 1)]
 
 
@@ -94,21 +94,21 @@ def _joined(circuits: Sequence[Circuit]) -> Circuit:
     pairs = tuple((2 * r, 2 * r + 1) for r in range(len(circuits)))
     graph = sub.RegionGraph.from_nested(pairs if len(pairs) > 1 else pairs[0])
     families = family_of_region(graph, [*first.families] * len(circuits))
-    schedule = fold(graph, fold_labels(graph, families))
+    schedule = fold(upward(graph, fold_labels(graph, families)))
     (regions,) = schedule.inputs
     inputs = InputLayer(
         [families[region] for region in regions],
         [sorted(graph.regions[region].scope) for region in regions],
-        num_units=first.input_layer(0).num_units,
+        num_units=first.input_layers[0].num_units,
         generator=None,
     )
-    weights = torch.ones(len(circuits), 1, first.input_layer(0).num_units)
+    weights = torch.ones(len(circuits), 1, first.input_layers[0].num_units)
     top = _weights(first, torch.ones(1, 1, 1))
     top.requires_grad_(requires_grad=False)
-    layers = [HadamardLayer(_weights(first, weights)), HadamardLayer(top)][: len(schedule.steps)]
+    layers = [HadamardLayer(_weights(first, weights)), HadamardLayer(top)][: len(schedule.calls)]
     return Circuit.from_layers(graph, schedule, inputs=[inputs], layers=layers).to(first.dtype)
 
 
 def _weights(circuit: Circuit, value: Tensor) -> Weights:
-    kind = PositiveWeights if circuit.layer(0).weights.is_non_negative else RealWeights
+    kind = PositiveWeights if circuit.sum_layers[0].weights.is_non_negative else RealWeights
     return kind(value)

@@ -123,7 +123,7 @@ def plain_partition(circuit: sub.Circuit, dtype: torch.dtype) -> Tensor:
 
     def rule(visit: Visit, children: list[LeafMessage]) -> LeafMessage:
         product = reduce(torch.mul, (_number(child, dtype) for child in children))
-        weight = circuit.layer(visit.layer).weight(visit.folds).to(dtype)[:, None]  # (f, 1, o, i)
+        weight = circuit.sum_layers[visit.layer].weight(visit.folds).to(dtype)[:, None]  # (f, 1, o, i)
         return LeafMessage(weight @ product @ weight.mT, None)
 
     return _number(circuit.climb(circuit.straight, square_integrals(circuit), rule), dtype)[

@@ -176,7 +176,7 @@ def build(run: Run, rows: Tensor | None = None) -> Model:
 def subtract_the_middle(circuit: sub.Circuit, rows: Tensor, seed: int) -> None:
     """Start from a Gaussian like the data minus a narrower one, both a little out of place."""
     generator = torch.Generator().manual_seed(seed)
-    gaussians, root = circuit.input_layer(0), circuit.layer(0).weights
+    gaussians, root = circuit.input_layers[0], circuit.sum_layers[0].weights
     mean, scale = gaussians.get_tensor("mean"), gaussians.get_tensor("log_scale")  # (2, 2) each
     spread = rows.std(0)[:, None]
     noise = torch.randn(2, *mean.shape, generator=generator, dtype=mean.dtype)

@@ -34,7 +34,7 @@ def start_from_root(
     Inputs must be splines or embeddings. Every number is multiplied by 1 + jitter N(0, 1), so
     that starts of different seeds differ.
     """
-    layer, families = density.circuit.input_layer(0), density.circuit.families
+    layer, families = density.circuit.input_layers[0], density.circuit.families
     edges = [_edges(family) for family in families]
     bases = [
         _basis(family, (edge[1:] + edge[:-1]) / 2)
@@ -48,7 +48,7 @@ def start_from_root(
     noise = torch.randn(table.shape, generator=generator, dtype=table.dtype)
     table = table / table.abs().mean() * (1 + jitter * noise)  # (2, k, b)
     layer.get_tensor(layer.names[0]).copy_(table[layer.variables[:, 0]])
-    next(density.circuit.layer(0).weights.parameters()).fill_(1.0)
+    next(density.circuit.sum_layers[0].weights.parameters()).fill_(1.0)
 
 
 def nearest_of_rank(values: Tensor, bases: list[Tensor], rank: int) -> list[Tensor]:

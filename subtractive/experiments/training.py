@@ -78,7 +78,7 @@ def train_bundle(
     rows, valid, test = data
     optimizer = sub.relative_adam(bundle.joint, schedule.learning_rate)
     if smoothing is not None:
-        layer = bundle.joint.circuit.input_layer(0)
+        layer = bundle.joint.circuit.input_layers[0]
         strengths = torch.tensor(smoothing)[layer.variables[:, 0] // 2]
         smooth_after_steps(optimizer, layer.get_tensor(layer.names[0]), strengths)
     states = [bundle.state(number) for number in range(len(members))]

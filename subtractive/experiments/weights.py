@@ -74,7 +74,7 @@ class Weights(Experiment):
         history = train(density, (rows, valid), schedule, seed=self.seed)
         with torch.no_grad():
             score = float(density.log_prob(test).mean())
-            weights = [layer.weights().double() for layer in circuit.all_layers()]
+            weights = [layer.weights().double() for layer in circuit.sum_layers]
             values = squared_weights(weights) if squared else plain_weights(weights)
         facts = {"test": score, "epoch": history.best_epoch, "parameters": circuit.num_parameters}
         return facts | histogram(values)

@@ -32,6 +32,11 @@ class Evidence:
     def __len__(self) -> int:
         return len(self.x)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether every variable is observed in every row."""
+        return bool(self.observed.all())
+
     def rows(self, rows: Tensor) -> Evidence:
         """The evidence of some rows."""
         return replace(

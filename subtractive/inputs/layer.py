@@ -74,29 +74,38 @@ class InputLayer(nn.Module):
         """How far a step of one goes for some of the parameters, by name."""
         return self.family.step_units(self._stored())
 
-    def gather(self, x: Tensor, folds: Index) -> Tensor:
+    def gather(self, x: Tensor, folds: Index, dtype: torch.dtype | None = None) -> Tensor:
         """The columns of x (n, d) that the regions see, (f, n, s)."""
         columns = x[:, self.variables[folds]].movedim(0, 1)
         if self.family.num_states is not None:
             return columns  # a state must not be rounded to another one
-        return columns.to(self.get_tensor(self.names[0]).dtype)
+        return columns.to(dtype or self.get_tensor(self.names[0]).dtype)
 
-    def values(self, x: Tensor, folds: Index) -> LeafMessage:
-        """f(x), (f, n, i)."""
-        columns = self.gather(x, folds)
+    def values(self, x: Tensor, folds: Index, dtype: torch.dtype | None = None) -> LeafMessage:
+        """f(x), (f, n, i), in the precision of the parameters or in another one."""
+        columns = self.gather(x, folds, dtype)
         if not self.is_shared:
-            return self.family.values(self.tensors(folds), columns)
+            return self.family.values(self.tensors(folds, dtype), columns)
         # Rows of one region: its gradient is then that of the stored tensors, not of copies.
-        values = self.family.values(self._stored(), columns.flatten(0, 1)[None])
+        values = self.family.values(self._stored(dtype), columns.flatten(0, 1)[None])
         return values.unfolded(columns.shape[:2])
 
-    def integral(self, folds: Index, window: Window) -> LeafMessage:
+    def integral(
+        self, folds: Index, window: Window, dtype: torch.dtype | None = None
+    ) -> LeafMessage:
         """∫ f, (f, m, i)."""
-        return self.family.integral(self.tensors(folds), window)
+        return self.family.integral(self.tensors(folds, dtype), window)
 
-    def partial_integral(self, x: Tensor, observed: Sequence[bool], folds: Index) -> LeafMessage:
+    def partial_integral(
+        self,
+        x: Tensor,
+        observed: Sequence[bool],
+        folds: Index,
+        dtype: torch.dtype | None = None,
+    ) -> LeafMessage:
         """∫ f over the unobserved variables of each region, (f, n, i)."""
-        return self.family.partial_integral(self.tensors(folds), self.gather(x, folds), observed)
+        columns = self.gather(x, folds, dtype)
+        return self.family.partial_integral(self.tensors(folds, dtype), columns, observed)
 
     def gram(self, folds: Index, window: Window) -> LeafMessage:
         """∫ f fᵀ, (f, m, i, j)."""

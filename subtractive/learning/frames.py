@@ -102,13 +102,13 @@ def _member(
         dtype=torch.float64,
         seed=0,
     )
-    inputs = circuit.input_layer(0)
+    inputs = circuit.input_layers[0]
     with torch.no_grad():
         for name, value in place.items():
             inputs.get_tensor(name).copy_(value[None])
     if is_squared:
         # Ones, not shares: a step of the optimiser is then a small part of a weight.
-        circuit.layer(-1).weights = RealWeights(shares.sqrt().diag()[None])
+        circuit.sum_layers[-1].weights = RealWeights(shares.sqrt().diag()[None])
         return SquaredCircuit(circuit)
-    circuit.layer(-1).weights = PositiveWeights(shares[None, None] / num_units)
+    circuit.sum_layers[-1].weights = PositiveWeights(shares[None, None] / num_units)
     return MonotonicCircuit(circuit)

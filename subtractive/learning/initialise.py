@@ -54,9 +54,9 @@ def initialise(
     for part in _parts(density):
         power = 2 if isinstance(part, SquaredCircuit) else 1
         starts = [
-            _start(layer, table, shares, power, generator) for layer in part.circuit.input_layers()
+            _start(layer, table, shares, power, generator) for layer in part.circuit.input_layers
         ]
-        for layer, start in zip(part.circuit.input_layers(), starts, strict=True):
+        for layer, start in zip(part.circuit.input_layers, starts, strict=True):
             for name, value in start.items():
                 layer.get_tensor(name).copy_(value)
         _scale_to_one(part.circuit, float(part.log_normaliser()) / power)
@@ -107,7 +107,7 @@ def _scale_to_one(circuit: Circuit, log_size: float) -> None:
 
     The root alone would leave the range of single precision when there are many variables.
     """
-    layers = circuit.all_layers()
+    layers = circuit.sum_layers
     counts = [layer.weights().shape[0] for layer in layers]
     exponent = max(-MAX_EXPONENT, min(MAX_EXPONENT, -log_size / sum(counts)))
     for layer in layers:

@@ -25,7 +25,7 @@ from subtractive.circuits.weights import ComplexWeights, RealWeights, Weights
 from subtractive.inputs.base import InputFamily
 from subtractive.inputs.layer import InputLayer
 from subtractive.regions.graph import RegionGraph
-from subtractive.regions.schedule import fold
+from subtractive.regions.folding import fold, upward
 from subtractive.regions.trees import linear_tree
 
 # Families whose functions are linear in a table: the learned tensor, and whether as a logarithm.
@@ -85,12 +85,12 @@ def chain_circuit(leaves: Sequence[Leaf], layers: Sequence[Layer]) -> Circuit:
     graph = linear_tree(scopes)
     number = {r: ends.index(max(graph.regions[r].scope) + 1) for r in graph.input_regions}
     families = {region: leaves[number[region]].family for region in graph.input_regions}
-    schedule = fold(graph, fold_labels(graph, families))
+    schedule = fold(upward(graph, fold_labels(graph, families)))
     inputs = [
         _input_layer([(leaves[number[r]], scopes[number[r]]) for r in regions])
-        for regions in schedule.inputs
+        for regions in (leaf.regions for leaf in schedule.leaves)
     ]
-    # The schedule climbs from the last leaf to the first.
+    # The schedule goes from the last leaf to the first.
     return Circuit.from_layers(graph, schedule, inputs=inputs, layers=layers[::-1]).double()
 
 

@@ -160,10 +160,10 @@ def unique_disjointness(
         tables[list(edge), number, 0] = 0  # x as a function of x: zero at zero
     weight = torch.full((1, 1, units), -1.0, dtype=torch.float64)
     weight[..., 0] = 1
-    inputs = circuit.input_layer(0)
+    inputs = circuit.input_layers[0]
     with torch.no_grad():
         inputs.get_tensor("table").copy_(tables[inputs.variables[:, 0]])
-    circuit.layer(-1).weights = RealWeights(weight)
+    circuit.sum_layers[-1].weights = RealWeights(weight)
     return SquaredCircuit(circuit.to(dtype or torch.get_default_dtype()))
 
 

@@ -40,7 +40,7 @@ def squared_gaussian_mixture(
     """
     weights, means, factors = _checked(weights, means, covariances)
     circuit = _flat_circuit(2, means, math.sqrt(2) * factors, num_outputs=len(means))
-    circuit.layer(-1).weights = RealWeights(weights.sqrt().diag()[None])
+    circuit.sum_layers[-1].weights = RealWeights(weights.sqrt().diag()[None])
     return SquaredCircuit(circuit.to(dtype or torch.get_default_dtype()))
 
 
@@ -57,7 +57,7 @@ def monotonic_gaussian_mixture(
     """
     weights, means, factors = _checked(weights, means, covariances)
     circuit = _flat_circuit(1, means, factors, num_outputs=1)
-    circuit.layer(-1).weights = PositiveWeights(weights[None, None])
+    circuit.sum_layers[-1].weights = PositiveWeights(weights[None, None])
     return MonotonicCircuit(circuit.to(dtype or torch.get_default_dtype()))
 
 
@@ -98,11 +98,11 @@ def from_sklearn(
     circuit = Circuit(
         flat(size), Gaussian(), num_units=count, weights=positive_weights, dtype=torch.float64
     )
-    inputs = circuit.input_layer(0)
+    inputs = circuit.input_layers[0]
     with torch.no_grad():
         inputs.get_tensor("mean").copy_(means.mT)
         inputs.get_tensor("log_scale").copy_(0.5 * variances.mT.log())
-    circuit.layer(-1).weights = PositiveWeights(weights[None, None])
+    circuit.sum_layers[-1].weights = PositiveWeights(weights[None, None])
     return MonotonicCircuit(circuit.to(dtype or torch.get_default_dtype()))
 
 
@@ -117,7 +117,7 @@ def _flat_circuit(norm: int, means: Tensor, factors: Tensor, *, num_outputs: int
         seed=0,
         dtype=torch.float64,
     )
-    inputs = circuit.input_layer(0)
+    inputs = circuit.input_layers[0]
     with torch.no_grad():
         inputs.get_tensor("mean").copy_(means[None])
         inputs.get_tensor("log_diagonal").copy_(factors.diagonal(dim1=-2, dim2=-1).log()[None])

@@ -57,7 +57,7 @@ def squared_psd_model(
         seed=0,
         dtype=torch.float64,
     )
-    circuit.layer(-1).weights = RealWeights(factor[None])
+    circuit.sum_layers[-1].weights = RealWeights(factor[None])
     return SquaredCircuit(circuit.to(dtype or torch.get_default_dtype()))
 
 

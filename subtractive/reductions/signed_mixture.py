@@ -110,7 +110,7 @@ def signed_mixture(density: SquaredCircuit) -> SignedMixture:
             )
     log_gram = sum(
         signed_log(layer.gram(slice(None), EVERYWHERE)).log_abs.sum(0)[0]
-        for layer in density.circuit.input_layers()
+        for layer in density.circuit.input_layers
     )  # (i, j)
     assert isinstance(log_gram, Tensor)
     first, second = torch.triu_indices(*form.shape)
@@ -127,10 +127,10 @@ def signed_mixture(density: SquaredCircuit) -> SignedMixture:
 def _normals(density: SquaredCircuit) -> tuple[Tensor, Tensor]:
     """The means (i, d) and covariances (i, d, d) of all inputs together."""
     circuit, size = density.circuit, density.num_variables
-    units = circuit.input_layer(0).num_units
+    units = circuit.input_layers[0].num_units
     means = torch.zeros(units, size, dtype=torch.float64)
     covariances = torch.zeros(units, size, size, dtype=torch.float64)
-    for layer in circuit.input_layers():
+    for layer in circuit.input_layers:
         p = {name: t.detach() for name, t in layer.tensors(slice(None), torch.float64).items()}
         if isinstance(layer.family, Gaussian | RBF):
             mean = p["mean" if "mean" in p else "centre"][..., None]  # (f, i, s)

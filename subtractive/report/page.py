@@ -78,7 +78,7 @@ def make_page(view: View) -> str:
 
 def _header(view: View) -> str:
     model, graph = view.model, view.circuits()[0].graph
-    trees, units = len(view.circuits()), view.circuits()[0].input_layer(0).num_units
+    trees, units = len(view.circuits()), view.circuits()[0].input_layers[0].num_units
     shape = "all columns at once" if len(graph.regions) == 1 else f"a tree of depth {graph.depth}"
     words = (
         f"It is {ADDS[model.kind]}, over {shape if trees == 1 else f'{trees} trees'} (settings: "

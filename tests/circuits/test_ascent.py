@@ -122,7 +122,7 @@ def test_rows_that_underflow_are_left_to_the_careful_way(tree, dtype, monkeypatc
 def test_digits_that_underflow_takes_are_noticed():
     circuit = make("linear", "gaussian").to(torch.float32)
     with torch.no_grad():
-        for layer in circuit.all_layers():
+        for layer in circuit.sum_layers:
             layer.weights.value.mul_(1e-18)  # twice in a row, which leaves few digits in float32
     leaves = circuit.values(rows(circuit, "gaussian").float())
     quick = circuit.quick_log_root(circuit.straight, leaves, squares=True)
@@ -159,7 +159,7 @@ def test_other_circuits_are_left_to_the_careful_way(settings):
 def test_slopes_of_wide_grams_in_single_precision_are_good_to_its_digits(tree, scale):
     circuit = Circuit(TREES[tree](), sub.Gaussian(), num_units=NARROW_FROM, seed=0)
     with torch.no_grad():
-        circuit.layer(0).weights.value.mul_(scale)
+        circuit.sum_layers[0].weights.value.mul_(scale)
     p = sub.SquaredCircuit(circuit)
     narrow = torch.autograd.grad(p.log_normaliser(), list(p.parameters()))
     p.double()
@@ -173,10 +173,10 @@ def test_slopes_of_twins_that_cancel_keep_the_digits_of_single_precision():
     """f(x) - f(x - ε): Z is ε², and its slope in a weight 2/ε² times a difference of ε."""
     circuit = Circuit(sub.random_binary_tree(2), sub.Gaussian(), num_units=NARROW_FROM, seed=0)
     with torch.no_grad():
-        layer = circuit.input_layer(0)
+        layer = circuit.input_layers[0]
         layer.mean[:, 1::2] = layer.mean[:, ::2] + 1e-2
         layer.log_scale[:, 1::2] = layer.log_scale[:, ::2]
-        weights = circuit.layer(0).weights.value
+        weights = circuit.sum_layers[0].weights.value
         weights[..., 1::2] = -weights[..., ::2]
     p = sub.SquaredCircuit(circuit)
     narrow = torch.autograd.grad(p.log_normaliser(), list(p.parameters()))

@@ -33,15 +33,15 @@ def gaussians(graph, **options):
 def count_connections(circuit):
     """Unit by unit, without the folding: inputs of all product units and of all sum units."""
     total, width = 0, {}
-    summed = {r for step in circuit.schedule.steps for r in step.regions}
+    summed = {r for step in circuit.schedule.calls for r in step.regions}
     for region, node in enumerate(circuit.graph.regions):
         below = [width[child] for part in node.partitions for child in part.children]
         if not node.partitions:
-            width[region] = circuit.input_layer(0).num_units
+            width[region] = circuit.input_layers[0].num_units
             if region not in summed:
                 continue
             products = width[region]
-        elif isinstance(circuit.layer(-1), sub.KroneckerLayer):
+        elif isinstance(circuit.sum_layers[-1], sub.KroneckerLayer):
             products = math.prod(below)
             total += sum(len(below) for _ in range(products))
         else:
@@ -221,7 +221,7 @@ def test_groups_of_variables_share_an_input_region():
             graph, sub.MultivariateGaussian(), num_units=3, num_outputs=2, seed=0, dtype=REAL
         )
         with torch.no_grad():
-            for layer in circuit.input_layers():
+            for layer in circuit.input_layers:
                 layer.lower.normal_(generator=torch.Generator().manual_seed(1))
         x = points("gaussian", 3, 3)
         expected = np.array([naive_value(circuit, row) for row in x.tolist()])
@@ -296,7 +296,7 @@ def test_the_default_dtype_is_that_of_torch():
 def test_weights_start_non_negative_by_default():
     circuit = sub.Circuit(sub.linear_tree(4), sub.Gaussian(), num_units=8, seed=0)
     for k in range(len(circuit.layers)):
-        weight = circuit.layer(k).weights()
+        weight = circuit.sum_layers[k].weights()
         assert ((weight > 0) & (weight <= 1)).all()
 
 
@@ -331,7 +331,7 @@ def test_layers_of_different_kinds_of_weights_can_be_put_together():
         expected = np.array([naive_value(mixed, row) for row in x.tolist()])
         np.testing.assert_allclose(mixed(x).detach().numpy(), expected, rtol=1e-11, atol=0)
         p = sub.SquaredCircuit(mixed)
-        written_out = sub.square(mixed)
+        written_out = sub.materialise_square(mixed)
         torch.testing.assert_close(
             written_out(x)[:, 0].real, mixed(x)[:, 0].abs().square(), rtol=1e-11, atol=0
         )
@@ -343,9 +343,9 @@ def test_layers_of_different_kinds_of_weights_can_be_put_together():
 def test_outputs_of_one_row_may_differ_by_any_factor():
     circuit = gaussians(sub.flat(2), num_units=3, num_outputs=3)
     with torch.no_grad():
-        circuit.input_layer(0).mean.copy_(torch.tensor([0.0, 50.0, 1000.0]).expand(2, 3))
-        circuit.input_layer(0).log_scale.zero_()
-        circuit.layer(0).weights.value.copy_(torch.diag(torch.tensor([1.0, -1.0, 0.0])))
+        circuit.input_layers[0].mean.copy_(torch.tensor([0.0, 50.0, 1000.0]).expand(2, 3))
+        circuit.input_layers[0].log_scale.zero_()
+        circuit.sum_layers[0].weights.value.copy_(torch.diag(torch.tensor([1.0, -1.0, 0.0])))
     log_abs, sign = circuit.log_abs(torch.zeros(1, 2))
     expected = torch.tensor([0.0, -2500.0], dtype=REAL) - math.log(2 * math.pi)
     torch.testing.assert_close(log_abs[0, :2], expected, rtol=1e-14, atol=0)

@@ -55,13 +55,13 @@ def make_deterministic(circuit, seed=0):
     """Every state, and every product, belongs to one unit; the root may take all products."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for layer in circuit.input_layers():
+        for layer in circuit.input_layers:
             layer.table.sub_(0.5)
             for table in layer.table:
                 units, states = table.shape
                 table.mul_(owners(units, states, generator) == torch.arange(units)[:, None])
         for k in range(len(circuit.layers) - 1):
-            for weight in circuit.layer(k).weights.value:
+            for weight in circuit.sum_layers[k].weights.value:
                 outputs, products = weight.shape
                 weight.mul_(owners(outputs, products, generator) == torch.arange(outputs)[:, None])
     return circuit
@@ -94,7 +94,7 @@ def test_deterministic_circuits_square_to_monotonic_ones_of_the_same_size(
     assert sub.is_deterministic(circuit)
     squared = sub.square_deterministic(circuit)
     assert squared.is_non_negative
-    assert squared.size == circuit.size - (outputs - 1) * circuit.layer(-1).weights().shape[2]
+    assert squared.size == circuit.size - (outputs - 1) * circuit.sum_layers[-1].weights().shape[2]
     assert squared.num_parameters <= circuit.num_parameters
     x = all_states([3] * circuit.num_variables)
     plain = circuit(x).square().sum(1)
@@ -137,10 +137,10 @@ def test_every_circuit_of_one_unit_is_deterministic():
 def test_complex_weights_are_squared_to_their_magnitudes():
     circuit = embeddings(sub.linear_tree(3), weights=sub.complex_weights)
     real = make_deterministic(embeddings(sub.linear_tree(3)))
-    circuit.input_layer(0).load_state_dict(real.input_layer(0).state_dict())
+    circuit.input_layers[0].load_state_dict(real.input_layers[0].state_dict())
     with torch.no_grad():
         for k in range(len(circuit.layers)):
-            circuit.layer(k).weights.parts.mul_((real.layer(k).weights.value != 0)[..., None])
+            circuit.sum_layers[k].weights.parts.mul_((real.sum_layers[k].weights.value != 0)[..., None])
     assert sub.is_deterministic(circuit)
     x = all_states([3] * 3)
     torch.testing.assert_close(
@@ -154,7 +154,7 @@ def test_probabilities_of_zero_separate_categories():
     )
     assert not sub.is_deterministic(circuit)
     with torch.no_grad():
-        circuit.input_layer(0).logits[0] = torch.tensor([[0.0, -math.inf], [-math.inf, 0.0]])
+        circuit.input_layers[0].logits[0] = torch.tensor([[0.0, -math.inf], [-math.inf, 0.0]])
     assert sub.is_deterministic(circuit)
     p, q = sub.SquaredCircuit(circuit), sub.MonotonicCircuit(sub.square_deterministic(circuit))
     x = all_states([2, 2])
@@ -166,7 +166,7 @@ def test_splines_on_different_spans_are_deterministic():
         sub.flat(1), sub.Spline(6, order=1, domain=(0.0, 1.0)), num_units=2, seed=0, dtype=REAL
     )
     with torch.no_grad():
-        circuit.input_layer(0).coefficient.copy_(
+        circuit.input_layers[0].coefficient.copy_(
             torch.tensor([[[1.0, 2.0, 0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 3.0, -1.0, 2.0]]])
         )
     assert sub.is_deterministic(circuit)
@@ -175,14 +175,14 @@ def test_splines_on_different_spans_are_deterministic():
         sub.square_deterministic(circuit)(x), circuit(x).square(), rtol=1e-12, atol=1e-300
     )
     with torch.no_grad():
-        circuit.input_layer(0).coefficient[0, 0, 2] = 1.0
+        circuit.input_layers[0].coefficient[0, 0, 2] = 1.0
     assert not sub.is_deterministic(circuit)
 
 
 def test_a_circuit_that_is_zero_everywhere_is_deterministic():
     circuit = embeddings(sub.flat(2), num_units=2, states=2)
     with torch.no_grad():
-        circuit.input_layer(0).table[0, 0] = circuit.input_layer(0).table[1, 1] = 0
+        circuit.input_layers[0].table[0, 0] = circuit.input_layers[0].table[1, 1] = 0
     assert brute_force_is_deterministic(circuit)
     assert sub.is_deterministic(circuit)
     assert not sub.square_deterministic(circuit)(all_states([2, 2])).any()

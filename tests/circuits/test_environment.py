@@ -213,7 +213,7 @@ def derivative(circuit, evidence, region):
     leaves = [
         LeafMessage(entries, None)
         if entry.label == "free"
-        else square_leaf(circuit.input_layer(entry.layer), entry, each)
+        else square_leaf(circuit.input_layers[entry.layer], entry, each)
         for entry in route.entries
     ]
     root = circuit.climb(route, leaves, circuit.scaled)
@@ -249,9 +249,9 @@ def test_gradients_flow_through_environments():
     circuit = build("binary", "gaussian", outputs=2)
     p = sub.SquaredCircuit(circuit)
     with torch.enable_grad():
-        (slope,) = torch.autograd.grad(p.mean()[1], [circuit.layer(-1).weights.value])
+        (slope,) = torch.autograd.grad(p.mean()[1], [circuit.sum_layers[-1].weights.value])
     step = 1e-6 * random(*slope.shape)
-    value = circuit.layer(-1).weights.value
+    value = circuit.sum_layers[-1].weights.value
     before = value.clone()
     value.copy_(before + step)
     up = p.mean()[1]

@@ -281,7 +281,7 @@ def test_a_table_entry_of_zero_beside_gaussians_has_the_right_slope():
         sub.flat(2), [sub.Embedding(2), sub.Gaussian()], num_units=2, seed=0, dtype=REAL
     )
     with torch.no_grad():
-        circuit.input_layer(0).table[0, 0] = 0
+        circuit.input_layers[0].table[0, 0] = 0
     x = torch.tensor([[0.0, 0.3], [1.0, -0.2], [math.nan, 0.1]], dtype=REAL)
     check_slopes(sub.SquaredCircuit(circuit), x)
 
@@ -290,9 +290,9 @@ def test_a_table_entry_of_zero_beside_gaussians_has_the_right_slope():
 def test_slopes_are_right_near_a_change_of_sign(distance):
     circuit = build("flat", "gaussian", d=1, num_units=2)
     with torch.no_grad():
-        circuit.input_layer(0).mean.copy_(torch.tensor([[-1.0, 1.0]]))
-        circuit.input_layer(0).log_scale.zero_()
-        circuit.layer(0).weights.value.copy_(torch.tensor([[[1.0, -1.0]]]))
+        circuit.input_layers[0].mean.copy_(torch.tensor([[-1.0, 1.0]]))
+        circuit.input_layers[0].log_scale.zero_()
+        circuit.sum_layers[0].weights.value.copy_(torch.tensor([[[1.0, -1.0]]]))
     x = torch.tensor([[distance]], dtype=REAL, requires_grad=True)
     p = sub.SquaredCircuit(circuit)
     # c(x) is a multiple of exp(-x²/2) sinh(x), so that log c² has the slope 2 coth(x) - 2x.

@@ -114,7 +114,7 @@ def test_evidence_far_out_agrees(tree, dtype):
 def test_weights_that_underflow_are_noticed(tree):
     p, x = make(tree), rows("gaussian")
     with torch.no_grad():
-        for layer in p.circuit.all_layers():
+        for layer in p.circuit.sum_layers:
             layer.weights.value[..., ::2, :] *= 1e-160  # whose squares are no numbers,
             layer.weights.value[..., 1::2] = 0.0  # and nothing else counts
     for observed in patterns(count=1):
@@ -152,7 +152,7 @@ def test_other_circuits_take_the_other_way():
 def test_marginals_are_those_of_fifty_digits(tree):
     p, x = make(tree, num_units=6), rows("gaussian", 8)
     with torch.no_grad():  # functions nearly alike: grams of low rank, and much that cancels
-        for layer in p.circuit.input_layers():
+        for layer in p.circuit.input_layers:
             for parameter in layer.parameters():
                 parameter.copy_(parameter[..., :1] + 0.1 * (parameter - parameter[..., :1]))
     x[:, [1, 3, 4]] = math.nan

@@ -316,11 +316,11 @@ def test_what_cannot_be_is_refused_and_leaves_everything_as_it_was(call, message
 def test_weights_that_cancel_completely_are_named_as_such():
     p = sub.SquaredCircuit(circuit())
     with torch.no_grad():
-        p.circuit.layer(0).weights.value.zero_()
+        p.circuit.sum_layers[0].weights.value.zero_()
     with pytest.raises(sub.CancellationError, match="cancel completely.*go back to earlier"):
         p.log_prob(X)
     with torch.no_grad():
-        p.circuit.layer(0).weights.value.fill_(NAN)
+        p.circuit.sum_layers[0].weights.value.fill_(NAN)
     with pytest.raises(sub.CancellationError, match="a parameter is not a finite number"):
         p.log_prob(X)
 

@@ -79,7 +79,7 @@ def test_marginal_times_conditional_is_the_joint(graph, family, layer, weights, 
 def test_materialised_square_is_the_square(graph, family, layer, weights, outputs):
     circuit = build(graph, family, layer=layer, weights=weights, outputs=outputs, num_units=3)
     x = points(family, 6, 4)
-    squared = sub.square(circuit)
+    squared = sub.materialise_square(circuit)
     plain = circuit(x).abs().square().sum(1)
     written_out = squared(x)[:, 0]
     torch.testing.assert_close(
@@ -97,7 +97,7 @@ def test_scaled_climb_equals_signed_log_climb(graph, family, layer, weights, out
     for observed in ([True] * 4, [True, False, True, False], [False] * 4):
         evidence = make_evidence(x, torch.tensor(observed), circuit.families, circuit.device)
         route = circuit.route(labels(circuit, evidence))
-        leaves = [square_leaf(circuit.input_layer(e.layer), e, evidence) for e in route.entries]
+        leaves = [square_leaf(circuit.input_layers[e.layer], e, evidence) for e in route.entries]
         scaled = circuit.climb(route, leaves, circuit.scaled)
         sign, log_abs = circuit.climb(route, leaves, circuit.signed_log)
         extra = (None,) * (scaled.mantissa.dim() - 2)

@@ -36,7 +36,7 @@ def squared(num_outputs=1, seed=0, length=LENGTH, tokens=TOKENS, units=3):
         dtype=torch.float64,
     )
     with torch.no_grad():  # signs of both kinds in the tables, too
-        table = circuit.input_layer(0).table
+        table = circuit.input_layers[0].table
         table.add_(-0.5)
     return sub.SquaredCircuit(circuit)
 
@@ -253,7 +253,7 @@ def test_sampled_infills_have_the_conditional_distribution(model):
 def test_rare_events_keep_their_digits():
     model = monotonic()
     with torch.no_grad():  # token 3 has a probability of about 1e-13 wherever it stands
-        model.circuit.input_layer(0).logits[..., 3] = -30.0
+        model.circuit.input_layers[0].logits[..., 3] = -30.0
     exact = share(model, lambda row: has_all([[3, 3]], row), {})
     assert 0 < exact < 1e-24
     assert containing_probability(model, [[3, 3]]) == pytest.approx(exact, rel=1e-10, abs=0)

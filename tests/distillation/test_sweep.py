@@ -50,7 +50,7 @@ def data():
 
 def test_chains_start_as_they_are_told():
     positive = squared_chain(4, num_states=6, num_units=3, start="uniform")
-    table = positive.circuit.input_layer(0).table.detach()
+    table = positive.circuit.input_layers[0].table.detach()
     assert 0 <= float(table.min()) < float(table.max()) <= 0.1
     assert negative_share(positive) == 0
     signed = squared_chain(4, num_states=6, num_units=8, num_squares=2, start="normal")
@@ -76,7 +76,7 @@ def test_the_square_root_of_a_mixture_that_shows_its_component_is_that_mixture()
     """Units that never share a token have no cross terms: the square of the root is exact."""
     additive = monotonic_chain(3, num_states=4, num_units=2, seed=5)
     with torch.no_grad():
-        logits = additive.circuit.input_layer(0).logits
+        logits = additive.circuit.input_layers[0].logits
         logits[:, 0, :2] = -200.0
         logits[:, 1, 2:] = -200.0
     rows = torch.randint(4, (50, 3), generator=torch.Generator().manual_seed(0))
@@ -302,7 +302,7 @@ def test_paper_starts_are_tried_in_turn(toy_files, capsys):
     model, vocabulary = find_model(folder)
     assert vocabulary.num_tokens == 12
     assert isinstance(model, sub.MonotonicCircuit | sub.SquaredCircuit)
-    assert model.circuit.input_layer(0).is_shared
+    assert model.circuit.input_layers[0].is_shared
 
 
 def test_the_commands_say_what_is_missing(toy_files, capsys):

@@ -76,7 +76,7 @@ def test_starts_of_different_seeds_differ_and_other_inputs_are_refused():
     for seed in (0, 0, 1):
         density = build(NPC2, splines_over(plane, NPC2, 8, 0.0), 2, seed=0)
         start_from_root(density, plane.train, bandwidth=0.5, seed=seed)
-        starts.append(density.circuit.input_layer(0).get_tensor("coefficient").detach())
+        starts.append(density.circuit.input_layers[0].get_tensor("coefficient").detach())
     assert torch.equal(starts[0], starts[1])
     assert not torch.equal(starts[0], starts[2])
     gaussian = sub.SquaredCircuit(sub.Circuit(sub.linear_tree(2), sub.Gaussian(), num_units=2))
@@ -167,8 +167,8 @@ def test_weights_after_squaring_are_those_of_the_written_out_square():
         sub.linear_tree(3), sub.Gaussian(), num_units=2, initialise=sub.normal(), seed=0
     ).double()
     with torch.no_grad():
-        own = [layer.weights() for layer in circuit.all_layers()]
-        written = [layer.weights() for layer in sub.square(circuit).all_layers()]
+        own = [layer.weights() for layer in circuit.sum_layers]
+        written = [layer.weights() for layer in sub.materialise_square(circuit).sum_layers]
     squared, expected = squared_weights(own), plain_weights(written)
     torch.testing.assert_close(squared.sort()[0], expected.sort()[0], rtol=1e-10, atol=1e-12)
 

@@ -104,7 +104,7 @@ def test_every_model_lives_on_every_tree(splits, model, tree):
     )
     assert isinstance(density, sub.MonotonicCircuit if model == MPC else sub.SquaredCircuit)
     assert density.circuit.num_outputs == (1 if model == MPC else 2)
-    signed = not density.circuit.layer(0).weights.is_non_negative
+    signed = not density.circuit.sum_layers[0].weights.is_non_negative
     assert signed == (model in (NPC2, SQUARES, COMPLEX))
     assert bool(density.log_prob(splits.test).isfinite().all())
 

@@ -67,7 +67,7 @@ def test_the_entropy_of_a_gaussian_is_the_textbook_one():
         sub.flat(3), sub.Gaussian(), num_units=1, weights=sub.positive_weights, dtype=torch.float64
     )
     p = sub.MonotonicCircuit(circuit)
-    scales = circuit.input_layer(0).log_scale
+    scales = circuit.input_layers[0].log_scale
     exact = (scales + 0.5 * math.log(2 * math.pi * math.e)).sum().item()
     value, error = p.entropy(generator=seeded(2))
     assert abs(value - exact) < FAR * error
@@ -131,7 +131,7 @@ def test_the_overlap_is_symmetric_bounded_and_blind_to_scale(seed):
     assert 0 <= overlap <= 1
     torch.testing.assert_close(sub.fidelity(second, first), overlap, rtol=1e-12, atol=0)
     with torch.no_grad():
-        second.layer(-1).weights.value *= -1e150
+        second.sum_layers[-1].weights.value *= -1e150
     torch.testing.assert_close(sub.fidelity(first, second), overlap, rtol=1e-9, atol=0)
     for circuit in (first, second):
         assert sub.fidelity(circuit, circuit) <= 1
@@ -142,8 +142,8 @@ def test_the_overlap_is_symmetric_bounded_and_blind_to_scale(seed):
 def test_orthogonal_circuits_do_not_overlap():
     first, second = (build("flat", "embedding", d=1, num_units=1) for _ in range(2))
     with torch.no_grad():
-        first.input_layer(0).table.copy_(torch.tensor([1.0, 1.0, 0.0]))
-        second.input_layer(0).table.copy_(torch.tensor([1.0, -1.0, 0.0]))
+        first.input_layers[0].table.copy_(torch.tensor([1.0, 1.0, 0.0]))
+        second.input_layers[0].table.copy_(torch.tensor([1.0, -1.0, 0.0]))
     assert sub.fidelity(first, second) == 0
     assert sub.cauchy_schwarz(first, second) == math.inf
 

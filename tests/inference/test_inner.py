@@ -167,12 +167,12 @@ def unit_vectors(graph, weights):
     """A circuit whose input functions are the indicators of the two states."""
     circuit = sub.Circuit(graph, sub.Embedding(2), num_units=2, dtype=torch.float64)
     with torch.no_grad():
-        for layer in circuit.input_layers():
+        for layer in circuit.input_layers:
             layer.table.copy_(torch.eye(2).expand_as(layer.table))
         for k in range(len(circuit.layers) - 1):
-            value = circuit.layer(k).weights.value
+            value = circuit.sum_layers[k].weights.value
             value.copy_(torch.eye(2).expand_as(value))
-        circuit.layer(-1).weights.value.copy_(torch.tensor([[weights]]))
+        circuit.sum_layers[-1].weights.value.copy_(torch.tensor([[weights]]))
     return circuit
 
 
@@ -195,8 +195,8 @@ def test_circuits_on_disjoint_states_have_an_inner_product_of_zero():
 def test_one_vanishing_pair_of_outputs_does_not_spoil_the_gradients_of_the_others():
     circuit = sub.Circuit(sub.flat(1), sub.Embedding(2), num_units=2, num_outputs=2)
     with torch.no_grad():
-        circuit.input_layer(0).table.copy_(torch.eye(2)[None])
-        circuit.layer(0).weights.value.copy_(torch.tensor([[[1.0, 1.0], [1.0, -1.0]]]))
+        circuit.input_layers[0].table.copy_(torch.eye(2)[None])
+        circuit.sum_layers[0].weights.value.copy_(torch.tensor([[[1.0, 1.0], [1.0, -1.0]]]))
     log_abs, _ = sub.log_inner(circuit, circuit)
     assert log_abs.isneginf().tolist() == [[False, True], [True, False]]
     log_abs[0, 0].backward()
@@ -268,7 +268,7 @@ def test_circuits_far_apart_keep_their_digits(layer, spread, seed):
     ]
     with torch.no_grad():
         for circuit in circuits:
-            circuit.input_layer(0).mean.mul_(spread)
+            circuit.input_layers[0].mean.mul_(spread)
     log_abs, sign = sub.log_inner(*circuits)
     torch.testing.assert_close(log_abs.item(), mp_log_inner(*circuits), rtol=1e-10, atol=1e-9)
     assert sign.abs().item() == 1

@@ -100,7 +100,7 @@ def test_a_partly_observed_table_never_needs_a_gram_per_row_and_variable(graph, 
 def mixed_regions(circuit, observed):
     """The most regions in one layer where observed and integrated variables meet."""
     counts = []
-    for step in circuit.schedule.steps:
+    for step in circuit.schedule.calls:
         flags = [
             {bool(observed[v]) for v in circuit.graph.regions[region].scope}
             for region in step.regions
@@ -138,12 +138,12 @@ def test_observed_regions_are_vectors_and_integrated_regions_have_one_row(graph,
     circuit = wide(TREES[graph], units=2).circuit
     evidence = make_evidence(some_rows(7), observed, circuit.families, circuit.device)
     route = circuit.route(labels(circuit, evidence))
-    leaves = [square_leaf(circuit.input_layer(e.layer), e, evidence) for e in route.entries]
+    leaves = [square_leaf(circuit.input_layers[e.layer], e, evidence) for e in route.entries]
     shapes = {}
 
     def rule(visit, children):
         message = circuit.scaled(visit, children)
-        step = circuit.schedule.steps[visit.layer]
+        step = circuit.schedule.calls[visit.layer]
         places = torch.arange(len(step.regions))[visit.folds].tolist()
         shapes.update({step.regions[place]: message.mantissa.shape[1:] for place in places})
         return message
@@ -244,9 +244,9 @@ def test_rows_grouped_by_pattern_are_climbed_once_per_pattern(monkeypatch):
 def test_a_complete_row_keeps_its_digits_beside_incomplete_ones(distance):
     """N(0, 1) N(0, 1) − N(1, 1) N(1, 1) is zero along a line, and a gram's digits end near it."""
     circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=2, dtype=torch.float64)
-    circuit.input_layer(0).mean.copy_(torch.tensor([[0.0, 1.0]] * 2))
-    circuit.input_layer(0).log_scale.zero_()
-    circuit.layer(0).weights.value.copy_(torch.tensor([[[1.0, -1.0]]]))
+    circuit.input_layers[0].mean.copy_(torch.tensor([[0.0, 1.0]] * 2))
+    circuit.input_layers[0].log_scale.zero_()
+    circuit.sum_layers[0].weights.value.copy_(torch.tensor([[[1.0, -1.0]]]))
     p = sub.SquaredCircuit(circuit)
     x = torch.tensor([[0.5, 0.5 + distance], [torch.nan, 0.3]], dtype=torch.float64)
     torch.testing.assert_close(p.log_prob(x)[:1], p.log_prob(x[:1]), rtol=0, atol=1e-12)
@@ -260,7 +260,7 @@ def test_a_gram_of_points_is_the_square_of_their_value(layer):
     evidence = make_evidence(x, None, p.families, p.device)
     by_row = {region: BY_ROW for region in p.circuit.graph.input_regions}
     route = p.circuit.route(by_row)
-    leaves = [square_leaf(p.circuit.input_layer(e.layer), e, evidence) for e in route.entries]
+    leaves = [square_leaf(p.circuit.input_layers[e.layer], e, evidence) for e in route.entries]
     assert all(leaf.is_gram for leaf in leaves)
     result = log_magnitude(p.circuit.root(route, leaves))
     torch.testing.assert_close(result, naive_log_square(p.circuit, x), rtol=0, atol=1e-10)
@@ -299,7 +299,7 @@ def test_impossible_entries_do_not_spoil_other_rows():
     circuit = sub.Circuit(
         sub.random_binary_tree(4), sub.Embedding(3), num_units=3, seed=0, dtype=torch.float64
     )
-    circuit.input_layer(0).table[..., 2] = 0.0  # state 2 is impossible everywhere
+    circuit.input_layers[0].table[..., 2] = 0.0  # state 2 is impossible everywhere
     p = sub.SquaredCircuit(circuit)
     x = torch.tensor(
         [[0, 1, 0, 1], [0, 2, 0, 1], [torch.nan, 2, 0, torch.nan], [1, torch.nan, 0, 1]]
@@ -325,6 +325,6 @@ def test_plain_leaves_are_vectors_whatever_is_observed():
     x[0, 0] = x[:, 1] = torch.nan
     evidence = make_evidence(x, None, circuit.families, circuit.device)
     for entry in circuit.route(labels(circuit, evidence)).entries:
-        leaf = plain_leaf(circuit.input_layer(entry.layer), entry, evidence)
+        leaf = plain_leaf(circuit.input_layers[entry.layer], entry, evidence)
         assert leaf.some.dim() == 3
         assert leaf.some.shape[1] == (1 if entry.label == MISSING else 5)

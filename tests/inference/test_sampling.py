@@ -129,7 +129,7 @@ def test_one_unit(graph, family):
 
 def narrow(p, log_scale=-6.0):
     with torch.no_grad():
-        for layer in p.circuit.input_layers():
+        for layer in p.circuit.input_layers:
             layer.log_scale.fill_(log_scale)
     return p
 
@@ -147,8 +147,8 @@ def test_weights_that_cancel_almost_exactly(distance):
     """c = N(x; 0) N(y; 0) - N(x; ε) N(y; ε), whose square has digits for ε² only."""
     circuit = build("flat", "gaussian", d=2, num_units=2)
     with torch.no_grad():
-        circuit.layer(0).weights.value.copy_(torch.tensor([[[1.0, -1.0]]]))
-        for layer in circuit.input_layers():
+        circuit.sum_layers[0].weights.value.copy_(torch.tensor([[[1.0, -1.0]]]))
+        for layer in circuit.input_layers:
             layer.log_scale.zero_()
             layer.mean.copy_(torch.tensor([[0.0, distance]]).expand(2, -1))
     check_undone(sub.SquaredCircuit(circuit), nothing(200, 2), atol=1e-13 / distance**4)
@@ -370,8 +370,8 @@ def test_far_evidence_that_disagrees_is_weighed_by_its_exponents():
     """Given x = ±t both units of a flat square are equally unlikely, by far more than e⁻⁷⁴⁵."""
     circuit = build("flat", "gaussian", d=3, num_units=2)
     with torch.no_grad():
-        circuit.layer(0).weights.value.copy_(torch.tensor([[[1.0, 2.0]]]))
-        for layer in circuit.input_layers():
+        circuit.sum_layers[0].weights.value.copy_(torch.tensor([[[1.0, 2.0]]]))
+        for layer in circuit.input_layers:
             layer.log_scale.zero_()
             layer.mean.copy_(torch.tensor([[-1.0, 1.0]]).expand(3, -1))
     p = sub.SquaredCircuit(circuit)
@@ -386,8 +386,8 @@ def test_far_evidence_that_disagrees_is_weighed_by_its_exponents():
 def test_far_evidence_is_weighed_by_its_exponents_in_additive_circuits_too():
     circuit = build("flat", "gaussian", weights="positive", d=3, num_units=2)
     with torch.no_grad():
-        circuit.layer(0).weights.log_value.copy_(torch.tensor([[[1.0, 3.0]]]).log())
-        for layer in circuit.input_layers():
+        circuit.sum_layers[0].weights.log_value.copy_(torch.tensor([[[1.0, 3.0]]]).log())
+        for layer in circuit.input_layers:
             layer.log_scale.fill_(-3.0)
             layer.mean.copy_(torch.tensor([[-1.0, 1.0]]).expand(3, -1))
     p = sub.MonotonicCircuit(circuit)
@@ -399,10 +399,10 @@ def test_far_evidence_is_weighed_by_its_exponents_in_additive_circuits_too():
 def test_evidence_too_unlikely_to_draw_given_it_is_refused():
     circuit = build("binary", "gaussian", d=4, num_units=2)
     with torch.no_grad():
-        for layer in circuit.all_layers():  # sums that mix nothing: each unit keeps its exponent
+        for layer in circuit.sum_layers:  # sums that mix nothing: each unit keeps its exponent
             outputs = layer.weights.value.shape[1]
             layer.weights.value.copy_(torch.eye(2) if outputs == 2 else torch.ones(1, 2))
-        for layer in circuit.input_layers():
+        for layer in circuit.input_layers:
             layer.log_scale.zero_()
             layer.mean.copy_(torch.tensor([[-1.0, 1.0]]).expand(4, -1))
     left, right = (
@@ -448,7 +448,7 @@ def test_given_values_must_be_possible():
 
 
 def test_a_written_out_square_cannot_be_sampled():
-    squared = sub.square(build("flat", "gaussian", d=2))
+    squared = sub.materialise_square(build("flat", "gaussian", d=2))
     evidence = make_evidence(nothing(2, 2), None, squared.families, squared.device)
     with pytest.raises(ValueError, match="a written-out square is for study"):
         sample_square(squared, evidence, None)

@@ -54,7 +54,7 @@ def log_mass(p, x, known, variable, bound):
     window = Window(upper=bound[None])
     leaves = []
     for entry in route.entries:
-        layer = circuit.input_layer(entry.layer)
+        layer = circuit.input_layers[entry.layer]
         if entry.label != "cut":
             leaves.append(leaf(layer, entry, evidence))
         elif leaf is square_leaf:
@@ -315,7 +315,7 @@ def gaussian_terms(circuit):
     products of these; ``w`` is (t,), ``m`` (t, d) and ``S`` (t, d, d).
     """
     units, scopes = [], []
-    for layer in circuit.input_layers():
+    for layer in circuit.input_layers:
         factor = layer.lower.tril(-1) + layer.log_diagonal.exp().diag_embed()
         for mean, f, scope in zip(layer.mean, factor, layer.scopes, strict=True):
             units.append([(m, g @ g.T) for m, g in zip(mean, f, strict=True)])
@@ -343,7 +343,7 @@ def gaussian_terms(circuit):
 def coefficients_of(circuit, choices):
     """The coefficient of each product of units, (t, s): one unit of each region is switched on."""
     leaves, at = [], 0
-    for layer in circuit.input_layers():
+    for layer in circuit.input_layers:
         picked = choices[:, at : at + len(layer.scopes)].T  # (f, t)
         at += len(layer.scopes)
         on = torch.nn.functional.one_hot(picked, layer.num_units).double()
@@ -390,7 +390,7 @@ def multivariate(name):
         seed=0,
         dtype=DOUBLE,
     ).requires_grad_(False)
-    for inputs in circuit.input_layers():
+    for inputs in circuit.input_layers:
         noise = torch.randn(inputs.lower.shape, generator=seeded(1), dtype=DOUBLE)
         inputs.lower.copy_(0.5 * noise)
     return circuit
@@ -450,7 +450,7 @@ def twins(family, graph, units=3):
         dtype=DOUBLE,
     ).requires_grad_(False)
     log_weight = monotonic.layer(0).weights()[0, 0].log()
-    for inputs, roots in zip(monotonic.input_layers(), squared.input_layers(), strict=True):
+    for inputs, roots in zip(monotonic.input_layers, squared.input_layers, strict=True):
         if is_table:
             roots.table.copy_(inputs.logits.softmax(-1).sqrt())
             continue

@@ -252,9 +252,9 @@ def narrow_pair(density, weights):
         sub.flat(3), sub.Gaussian(), num_units=2, weights=weights, dtype=torch.float64
     )
     with torch.no_grad():
-        circuit.input_layer(0).mean.copy_(torch.tensor([[0.0, 1.0]]).expand(3, -1))
-        circuit.input_layer(0).log_scale.fill_(math.log(0.01))
-        next(circuit.layer(0).weights.parameters()).fill_(0.5)
+        circuit.input_layers[0].mean.copy_(torch.tensor([[0.0, 1.0]]).expand(3, -1))
+        circuit.input_layers[0].log_scale.fill_(math.log(0.01))
+        next(circuit.sum_layers[0].weights.parameters()).fill_(0.5)
     return density(circuit)
 
 

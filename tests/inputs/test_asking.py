@@ -228,8 +228,8 @@ def moments_or_marginal(question, x, mass):
 
 def test_a_written_out_square_cannot_be_asked():
     circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=2, dtype=torch.float64)
-    squared = sub.square(circuit)
-    layer = squared.input_layer(0)
+    squared = sub.materialise_square(circuit)
+    layer = squared.input_layers[0]
     p, row = layer.tensors(slice(0, 1)), torch.zeros(1, 1, dtype=torch.float64)
     for ask in (layer.family.answer_square, layer.family.answer_units):
         with pytest.raises(ValueError, match="a written-out square is for study"):

@@ -28,7 +28,7 @@ def build(graph, norm=1, *, weights=sub.real_weights, dtype=torch.float64):
     )
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for inputs in circuit.input_layers():
+        for inputs in circuit.input_layers:
             for name, size in (("log_diagonal", 0.3), ("lower", 0.5), ("centre", 0.5)):
                 value = inputs.get_tensor(name)
                 value.copy_(size * torch.randn(value.shape, generator=generator).double())
@@ -56,7 +56,7 @@ def twin(circuit, family):
     )
     other.layers = circuit.layers
     with torch.no_grad():
-        for inputs, copies in zip(circuit.input_layers(), other.input_layers(), strict=True):
+        for inputs, copies in zip(circuit.input_layers, other.input_layers, strict=True):
             for fold in range(len(inputs.scopes)):
                 means, covariances = naive_normals(numbers(inputs, fold))
                 factors = torch.from_numpy(np.linalg.cholesky(covariances))
@@ -68,7 +68,7 @@ def twin(circuit, family):
 
 
 def test_values_are_those_of_scipy():
-    inputs = build(GRAPHS["one region"]).input_layer(0)
+    inputs = build(GRAPHS["one region"]).input_layers[0]
     x = torch.randn(5, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     log_values = inputs.values(x, slice(None)).exponent[0].detach()
     for k, (mean, covariance) in enumerate(zip(*naive_normals(numbers(inputs)), strict=True)):
@@ -78,7 +78,7 @@ def test_values_are_those_of_scipy():
 
 @pytest.mark.parametrize("norm", [1, 2, 3])
 def test_powers_and_products_integrate_as_by_quadrature(norm):
-    inputs = build(sub.flat([[0, 1]]), norm).input_layer(0)
+    inputs = build(sub.flat([[0, 1]]), norm).input_layers[0]
     x, weights = grid([gauss_legendre(-18.0, 18.0, 400)] * 2)
     values = inputs.values(x, slice(None)).exponent[0].detach().exp()  # (n, i)
     total = weights @ values**norm
@@ -123,7 +123,7 @@ def seeded():
 def test_inner_products_of_different_frames():
     one = build(GRAPHS["one region"])
     other = build(GRAPHS["one region"])
-    other.input_layer(0).get_tensor("lower").mul_(-1)
+    other.input_layers[0].get_tensor("lower").mul_(-1)
     expected = sub.log_inner(*(twin(c, sub.MultivariateGaussian()) for c in (one, other)))
     for value, wanted in zip(sub.log_inner(one, other), expected, strict=True):
         torch.testing.assert_close(value, wanted, **CLOSE)
@@ -157,7 +157,7 @@ class Both(torch.nn.Module):
 @torch.no_grad()
 def test_narrow_units_far_from_the_centre_keep_their_digits_in_single_precision():
     circuit = build(GRAPHS["one region"], dtype=torch.float32)
-    inputs = circuit.input_layer(0)
+    inputs = circuit.input_layers[0]
     inputs.get_tensor("mean").fill_(30.0)
     inputs.get_tensor("log_scale").fill_(math.log(1e-2))
     p = {name: inputs.get_tensor(name) for name in inputs.names}
@@ -176,9 +176,9 @@ def test_narrow_units_far_from_the_centre_keep_their_digits_in_single_precision(
 @torch.no_grad()
 def test_scales_too_different_to_be_added_are_not_lost():
     circuit = build(GRAPHS["one region"], norm=2)
-    log_scale = circuit.input_layer(0).get_tensor("log_scale")
+    log_scale = circuit.input_layers[0].get_tensor("log_scale")
     log_scale[:, 0], log_scale[:, 1] = -320.0, 320.0
-    gram = circuit.input_layer(0).gram(slice(None), EVERYWHERE).exponent[0, 0]
+    gram = circuit.input_layers[0].gram(slice(None), EVERYWHERE).exponent[0, 0]
     torch.testing.assert_close(gram.diagonal(), torch.zeros(3, dtype=torch.float64), **CLOSE)
     assert gram[0, 1] < -900
 

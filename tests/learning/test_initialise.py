@@ -191,7 +191,7 @@ def test_the_same_seed_gives_the_same_start_and_another_seed_another(family):
 def test_units_start_apart(family):
     circuit = build(family)
     sub.initialise(sub.SquaredCircuit(circuit), sensible(family))
-    for layer in circuit.input_layers():
+    for layer in circuit.input_layers:
         values = layer.values(sensible(family)[:50], slice(None))
         logs = values.some  # (f, n, i)
         for i, j in ((0, 1), (0, 2), (1, 2)):

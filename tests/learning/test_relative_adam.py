@@ -36,7 +36,7 @@ def one_step(density, x, rate=0.01):
 def test_a_mean_moves_by_the_rate_times_its_scale_and_all_else_by_the_rate():
     density = gaussian()
     sub.initialise(density, table())
-    layer = density.circuit.input_layer(0)
+    layer = density.circuit.input_layers[0]
     scale = layer.get_tensor("log_scale").detach().exp()
     moved = one_step(density, table())
     # The first step of Adam is the rate times the sign, but for its epsilon of 1e-8.

@@ -145,9 +145,9 @@ def test_a_monotonic_circuit_has_a_state_too():
 def test_the_width_is_the_smaller_of_both_bounds_of_the_paper(states, bond):
     cores = random_cores(([states] * 6, [bond] * 5), np.float64)
     hadamard = sub.squared_matrix_product_state(cores)
-    assert hadamard.circuit.input_layer(0).num_units == min(bond * bond, states * bond)
+    assert hadamard.circuit.input_layers[0].num_units == min(bond * bond, states * bond)
     kronecker = sub.squared_matrix_product_state(cores, product=sub.KroneckerLayer)
-    weights = sum(layer.weights().numel() for layer in kronecker.circuit.all_layers())
+    weights = sum(layer.weights().numel() for layer in kronecker.circuit.sum_layers)
     assert weights <= sum(core.size for core in cores) + bond * states**2
 
 

@@ -75,9 +75,9 @@ def test_gaussian_components_and_their_marginals_are_those_of_scipy(density):
 def test_a_subtracted_component_has_negative_weight():
     circuit = sub.Circuit(sub.flat(1), sub.Gaussian(), num_units=2, dtype=torch.float64)
     with torch.no_grad():
-        circuit.layer(-1).weights.value.copy_(torch.tensor([[[1.0, -0.7]]]))
-        circuit.input_layer(0).mean.copy_(torch.zeros(1, 2))
-        circuit.input_layer(0).log_scale.copy_(torch.tensor([[0.0, -1.0]]))
+        circuit.sum_layers[-1].weights.value.copy_(torch.tensor([[[1.0, -0.7]]]))
+        circuit.input_layers[0].mean.copy_(torch.zeros(1, 2))
+        circuit.input_layers[0].log_scale.copy_(torch.tensor([[0.0, -1.0]]))
     mixture = sub.signed_mixture(sub.SquaredCircuit(circuit))
     assert mixture.pairs.tolist() == [[0, 0], [0, 1], [1, 1]]
     assert mixture.weights.sign().tolist() == [1, -1, 1]
@@ -97,7 +97,7 @@ def test_components_that_never_meet_are_left_out():
     density = shallow(sub.Categorical(2), d=1, k=2)
     with torch.no_grad():
         table = torch.tensor([[[0.0, -torch.inf], [-torch.inf, 0.0]]])
-        density.circuit.input_layer(0).logits.copy_(table)
+        density.circuit.input_layers[0].logits.copy_(table)
     mixture, x = sub.signed_mixture(density), all_states([2])
     assert mixture.pairs.tolist() == [[0, 0], [1, 1]]
     expected = density.log_prob(x).detach()
@@ -108,10 +108,10 @@ def test_components_of_very_different_heights_keep_their_weights():
     # Squares of densities in 80 variables with scales e^-4 and e^4 differ in mass by e^640.
     circuit = sub.Circuit(sub.flat(80), sub.Gaussian(), num_units=2, dtype=torch.float64)
     with torch.no_grad():
-        circuit.input_layer(0).mean.zero_()
-        circuit.input_layer(0).log_scale.copy_(torch.tensor([-4.0, 4.0]).expand(80, 2))
+        circuit.input_layers[0].mean.zero_()
+        circuit.input_layers[0].log_scale.copy_(torch.tensor([-4.0, 4.0]).expand(80, 2))
         weight = torch.tensor([[[-160.0, 160.0]]], dtype=torch.float64).exp()
-        circuit.layer(-1).weights.value.copy_(weight)
+        circuit.sum_layers[-1].weights.value.copy_(weight)
     weights = sub.signed_mixture(sub.SquaredCircuit(circuit)).weights
     # The weights balance that; the product of both has next to no mass.
     expected = torch.tensor([0.5, 0.0, 0.5], dtype=torch.float64)

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import subtractive as sub
-from subtractive.regions.schedule import fold
+from subtractive.regions.folding import fold, upward
 
 
 @st.composite
@@ -28,13 +28,13 @@ def same_label(graph):
 
 def read_regions(schedule):
     """For each step, the regions found at the places it reads, by child slot."""
-    tensors = [*schedule.inputs, *(step.regions for step in schedule.steps)]
+    tensors = [*schedule.inputs, *(step.regions for step in schedule.calls)]
     return [
         [
             [tensors[source][place] for place in places]
             for source, places in zip(step.sources, step.places, strict=True)
         ]
-        for step in schedule.steps
+        for step in schedule.calls
     ]
 
 
@@ -44,16 +44,16 @@ def read_regions(schedule):
 def test_every_region_has_one_place_and_reads_its_children(tree, seed, sum_inputs):
     graph = sub.RegionGraph.from_nested(tree)
     labels = {region: region % (seed + 1) for region in graph.input_regions}
-    schedule = fold(graph, labels, sum_inputs=sum_inputs)
+    schedule = fold(upward(graph, labels, sum_inputs=sum_inputs))
     split = [r for r, node in enumerate(graph.regions) if node.partitions]
     summed = sum_inputs or not split
-    placed = [region for regions in schedule.inputs for region in regions]
+    placed = [region for regions in (leaf.regions for leaf in schedule.leaves) for region in regions]
     assert sorted(placed) == list(graph.input_regions)
-    done = [region for step in schedule.steps for region in step.regions]
+    done = [region for step in schedule.calls for region in step.regions]
     assert sorted(done) == sorted(split + (list(graph.input_regions) if summed else []))
-    for regions in schedule.inputs:
+    for regions in (leaf.regions for leaf in schedule.leaves):
         assert len({labels[region] for region in regions}) == 1
-    for step, read in zip(schedule.steps, read_regions(schedule), strict=True):
+    for step, read in zip(schedule.calls, read_regions(schedule), strict=True):
         for at, region in enumerate(step.regions):
             partitions = graph.regions[region].partitions
             expected = partitions[0].children if partitions else (region,)
@@ -64,17 +64,17 @@ def test_every_region_has_one_place_and_reads_its_children(tree, seed, sum_input
 @settings(max_examples=60)
 def test_children_come_before_parents_and_the_root_last(tree, sum_inputs):
     graph = sub.RegionGraph.from_nested(tree)
-    schedule = fold(graph, same_label(graph), sum_inputs=sum_inputs)
-    for number, step in enumerate(schedule.steps):
+    schedule = fold(upward(graph, same_label(graph), sum_inputs=sum_inputs))
+    for number, step in enumerate(schedule.calls):
         assert all(source < len(schedule.inputs) + number for source in step.sources)
-    assert schedule.steps[-1].regions == (graph.root,)
+    assert schedule.calls[-1].regions == (graph.root,)
 
 
 @given(tree=nested(least=2))
 @settings(max_examples=60)
 def test_equal_shapes_are_folded(tree):
     graph = sub.RegionGraph.from_nested(tree)
-    schedule = fold(graph, same_label(graph))
+    schedule = fold(upward(graph, same_label(graph)))
 
     def shape(node):
         return tuple(map(shape, node)) if isinstance(node, tuple) else None
@@ -82,18 +82,18 @@ def test_equal_shapes_are_folded(tree):
     def subtrees(node):
         return [node, *(s for n in node for s in subtrees(n))] if isinstance(node, tuple) else []
 
-    assert len(schedule.steps) == len({shape(node) for node in subtrees(tree)})
+    assert len(schedule.calls) == len({shape(node) for node in subtrees(tree)})
 
 
 @pytest.mark.parametrize("power", range(1, 8))
 def test_balanced_trees_take_one_step_per_level_and_read_slices(power):
     graph = sub.random_binary_tree(2**power, seed=power)
-    schedule = fold(graph, same_label(graph))
+    schedule = fold(upward(graph, same_label(graph)))
     assert len(schedule.inputs) == 1
-    assert [len(step.regions) for step in schedule.steps] == [
+    assert [len(step.regions) for step in schedule.calls] == [
         2**level for level in reversed(range(power))
     ]
-    for step in schedule.steps:
+    for step in schedule.calls:
         for places in step.places:
             assert places == tuple(range(places[0], places[0] + len(places)))
 
@@ -101,29 +101,29 @@ def test_balanced_trees_take_one_step_per_level_and_read_slices(power):
 @pytest.mark.parametrize("d", [2, 3, 5, 17, 100])
 def test_linear_trees_take_one_step_per_partition(d):
     graph = sub.linear_tree(d, seed=d)
-    schedule = fold(graph, same_label(graph))
-    assert len(schedule.steps) == d - 1
-    assert all(len(step.regions) == 1 for step in schedule.steps)
+    schedule = fold(upward(graph, same_label(graph)))
+    assert len(schedule.calls) == d - 1
+    assert all(len(step.regions) == 1 for step in schedule.calls)
 
 
 @pytest.mark.parametrize("d", [3, 5, 6, 7, 9, 23, 100, 1000])
 def test_uneven_binary_trees_take_at_most_two_steps_per_level(d):
     graph = sub.random_binary_tree(d, seed=0)
-    schedule = fold(graph, same_label(graph))
-    assert graph.depth <= len(schedule.steps) <= 2 * graph.depth
+    schedule = fold(upward(graph, same_label(graph)))
+    assert graph.depth <= len(schedule.calls) <= 2 * graph.depth
 
 
 def test_flat_graph_is_one_step_with_one_slot_per_variable():
     schedule = fold(sub.flat(5), dict.fromkeys(range(5), "same"))
-    (step,) = schedule.steps
+    (step,) = schedule.calls
     assert step.sources == (0,) * 5
     assert [len(places) for places in step.places] == [1] * 5
 
 
 def test_a_single_region_gets_a_sum():
-    schedule = fold(sub.flat(1), {0: "same"})
+    schedule = fold(upward(sub.flat(1), {0: "same"}))
     assert schedule.inputs == ((0,),)
-    (step,) = schedule.steps
+    (step,) = schedule.calls
     assert step.regions == (0,)
     assert step.sources == (0,)
 
@@ -131,16 +131,16 @@ def test_a_single_region_gets_a_sum():
 def test_different_labels_keep_equal_shapes_apart():
     graph = sub.RegionGraph.from_nested(((0, 1), (2, 3)))
     variables = {region: min(graph.regions[region].scope) for region in graph.input_regions}
-    by_half = fold(graph, {region: v // 2 for region, v in variables.items()})
+    by_half = fold(upward(graph, {region: v // 2 for region, v in variables.items()}))
     assert len(by_half.inputs) == 2
     assert [len(step.regions) for step in by_half.steps] == [1, 1, 1]
-    by_side = fold(graph, {region: v % 2 for region, v in variables.items()})
+    by_side = fold(upward(graph, {region: v % 2 for region, v in variables.items()}))
     assert len(by_side.inputs) == 2
     assert [len(step.regions) for step in by_side.steps] == [2, 1]
 
 
 def test_sums_over_inputs_are_steps_of_one_child():
     graph = sub.random_binary_tree(4, seed=0)
-    schedule = fold(graph, same_label(graph), sum_inputs=True)
-    assert [len(step.sources) for step in schedule.steps] == [1, 2, 2]
-    assert sorted(schedule.steps[0].regions) == list(graph.input_regions)
+    schedule = fold(upward(graph, same_label(graph), sum_inputs=True))
+    assert [len(step.sources) for step in schedule.calls] == [1, 2, 2]
+    assert sorted(schedule.calls[0].regions) == list(graph.input_regions)

@@ -10,7 +10,7 @@ import torch
 
 import subtractive as sub
 from subtractive.circuits.weights import PositiveWeights
-from subtractive.densities import remembered
+from subtractive.densities import partition_cache
 
 
 def squared(seed=0, **settings):
@@ -88,9 +88,9 @@ def test_any_change_of_any_parameter_is_noticed(name, change):
 def test_other_weights_of_the_same_numbers_are_noticed():
     density, x = squared(), torch.randn(3, 4)
     density.log_prob(x)
-    layer = density.circuit.layer(-1)
+    layer = density.circuit.sum_layers[-1]
     layer.weights = PositiveWeights(layer.weights().abs())
-    layer.weights.log_value.copy_(squared().circuit.layer(-1).weights())
+    layer.weights.log_value.copy_(squared().circuit.sum_layers[-1].weights())
     torch.testing.assert_close(density.log_prob(x), fresh_log_prob(density, x), rtol=0, atol=0)
 
 
@@ -125,9 +125,9 @@ def test_what_was_handed_out_can_be_changed():
 @torch.no_grad()
 def test_lost_digits_are_warned_about_every_time():
     circuit = sub.Circuit(sub.flat(1), sub.Gaussian(), num_units=2, dtype=torch.float64)
-    circuit.input_layer(0).mean.copy_(torch.tensor([[0.0, 2.0**-18]]))
-    circuit.input_layer(0).log_scale.zero_()
-    circuit.layer(0).weights.value.copy_(torch.tensor([[[1.0, -1.0]]]))
+    circuit.input_layers[0].mean.copy_(torch.tensor([[0.0, 2.0**-18]]))
+    circuit.input_layers[0].log_scale.zero_()
+    circuit.sum_layers[0].weights.value.copy_(torch.tensor([[[1.0, -1.0]]]))
     density = sub.SquaredCircuit(circuit)
     for model in (density, sub.Mixture([density]), density.marginal([0])):
         for _ in range(2):
@@ -139,7 +139,7 @@ def test_lost_digits_are_warned_about_every_time():
 def test_copies_files_and_deleted_densities_take_nothing_along():
     density, x = squared(), torch.randn(3, 4)
     density.log_prob(x)  # makes plans, which belong to the circuit
-    density.circuit.layer(-1).weights.value.mul_(2)
+    density.circuit.sum_layers[-1].weights.value.mul_(2)
     sizes = []
     for _ in range(2):
         file = io.BytesIO()
@@ -147,27 +147,27 @@ def test_copies_files_and_deleted_densities_take_nothing_along():
         sizes.append(file.getbuffer().nbytes)
         density.log_prob(x)
     assert sizes[0] == sizes[1]
-    assert remembered.recall(copy.deepcopy(density)) is None
+    assert partition_cache.recall(copy.deepcopy(density)) is None
     gc.collect()
-    count = len(remembered._KNOWN)
+    count = len(partition_cache._KNOWN)
     del density
     gc.collect()
-    assert len(remembered._KNOWN) == count - 1
+    assert len(partition_cache._KNOWN) == count - 1
 
 
 @torch.no_grad()
 def test_densities_of_very_many_numbers_are_not_copied(monkeypatch):
-    monkeypatch.setattr(remembered, "MOST_NUMBERS", 10)
+    monkeypatch.setattr(partition_cache, "MOST_NUMBERS", 10)
     density = squared()
     density.log_partition()
-    assert remembered.recall(density) is None
+    assert partition_cache.recall(density) is None
 
 
 @torch.no_grad()
-def test_a_failed_z_is_not_remembered():
+def test_a_failed_z_is_not_partition_cache():
     density, x = squared(), torch.randn(3, 4)
     density.log_prob(x)
-    weights = density.circuit.layer(-1).weights.value
+    weights = density.circuit.sum_layers[-1].weights.value
     kept = weights.clone()
     weights.fill_(float("nan"))
     with pytest.raises(sub.CancellationError), warnings.catch_warnings():
