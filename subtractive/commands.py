@@ -16,10 +16,10 @@ import pandas as pd
 
 from subtractive import SubtractiveMixture, demo, load, write_report
 from subtractive.distillation import commands as distillation
-from subtractive.experiments.progress import look
-from subtractive.experiments.registry import EXPERIMENTS, full, quick
-from subtractive.experiments.running import Workers, execute
-from subtractive.experiments.store import Runs
+from studies.grid.progress import look
+from studies.registry import EXPERIMENTS, full, quick
+from studies.grid.running import Workers, execute
+from studies.grid.records import Runs
 from subtractive.io.files import plain
 from subtractive.tables.frames import read_frame, write_frame
 from subtractive.tables.phrases import find_column, parse_columns, parse_events, parse_given
