@@ -18,36 +18,47 @@ class Entry(NamedTuple):
 
 
 EXPERIMENTS = {
-    "ring": Entry("ring", "two Gaussians, one subtracted, against many added; with an animation"),
+    "ring": Entry(
+        "paper.ring", "two Gaussians, one subtracted, against many added; with an animation"
+    ),
     "synthetic-continuous": Entry(
-        "synthetic_continuous", "rings, cosine, funnel and banana by splines: MPC, MPC² and NPC²"
+        "paper.synthetic_continuous",
+        "rings, cosine, funnel and banana by splines: MPC, MPC² and NPC²",
     ),
     "synthetic-discrete": Entry(
-        "synthetic_discrete", "the same in 32 x 32 bins, by tables and by binomials"
+        "paper.synthetic_discrete", "the same in 32 x 32 bins, by tables and by binomials"
     ),
-    "overflow": Entry("overflow", "Z of many variables with and without stable arithmetic"),
-    "splines": Entry("splines", "the spline basis, and integrals of products against quadrature"),
-    "separation": Entry("separation", "unique disjointness: small as a square, huge as a sum"),
-    "cost": Entry("cost", "time and memory of c(x) and Z against batch size and K"),
+    "overflow": Entry("paper.overflow", "Z of many variables with and without stable arithmetic"),
+    "splines": Entry(
+        "paper.splines", "the spline basis, and integrals of products against quadrature"
+    ),
+    "separation": Entry(
+        "paper.separation", "unique disjointness: small as a square, huge as a sum"
+    ),
+    "cost": Entry("paper.cost", "time and memory of c(x) and Z against batch size and K"),
     "uci": Entry(
-        "uci", "the main table: five continuous sets, grids, repetitions, flows", needs_data=True
+        "paper.uci",
+        "the main table: five continuous sets, grids, repetitions, flows",
+        needs_data=True,
     ),
     "debd": Entry(
-        "debd",
+        "real_data.debd",
         "binary sets: MPC, MPC², NPC², sums of squares and complex weights",
         needs_data=True,
     ),
     "real-data": Entry(
-        "real_data",
+        "real_data.real_data",
         "the best squared circuits on real data, beside GMMs and a flow",
         needs_data=True,
     ),
     "ingredients": Entry(
-        "ingredients",
+        "real_data.ingredients",
         "what helps trees on real data: squares, weights, trees, inputs, one change at a time",
         needs_data=True,
     ),
-    "weights": Entry("weights", "histograms of learned weights after squaring, negative part"),
+    "weights": Entry(
+        "paper.weights", "histograms of learned weights after squaring, negative part"
+    ),
 }
 
 
@@ -71,7 +82,7 @@ def quick(name: str) -> Experiment:
 
 
 def _instance(name: str, form: str) -> Experiment:
-    module = import_module(f"subtractive.experiments.{find(name).module}")
+    module = import_module(f"studies.{find(name).module}")
     experiment = getattr(module, form)
     assert isinstance(experiment, Experiment)
     return experiment

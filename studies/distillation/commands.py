@@ -1,38 +1,34 @@
-"""What ``subtractive distill`` and ``subtractive generate`` do."""
+"""What ``python -m studies distill`` and ``generate`` do."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from studies.distillation.comparison import (
-    Writer,
-    compare_once,
-    compare_sets,
-    phrases_of,
-)
-from studies.distillation.corpus import Corpus, from_samples, read_corpus
-from studies.distillation.figures import likelihood_figure, save_figure, weight_figure
-from studies.distillation.models import MONOTONIC_STARTS, SQUARED_STARTS, Chained, sum_weights
-from subtractive.sequences.queries import sample_containing
-from studies.distillation.runs import Data, Plan, load_model, read_chain
+from studies.distillation.comparison import Writer, compare_once, compare_sets, phrases_of
+from studies.distillation.corpus import Corpus, EncodedCorpus, from_samples, read_corpus
+from studies.distillation.models import MONOTONIC_STARTS, SQUARED_STARTS, Chained
 from studies.distillation.sampling import sample_teacher
-from studies.distillation.sweep import Record, Sweep, Variant, run_sweep, summarise
+from studies.distillation.sweep import Sweep, Variant, summarise
 from studies.distillation.teachers import load_teacher
 from studies.distillation.tokenizers import load_tokenizer
+from studies.distillation.training import ChainSettings, read_chain
 from studies.distillation.vocabulary import Vocabulary, make_vocabulary
-from subtractive.io.files import read_json, write_json
+from studies.grid.records import Records
+from studies.grid.running import complete, prepare_folder, present
+from subtractive.io.files import read_json
+from subtractive.sequences.queries import sample_containing
 
 Answer = dict[str, Any]
 # The paper's learning rates (App. H), each of which is tried with each of its starts.
 PAPER_RATES = (0.005, 0.01, 0.05)
 
 
-def distill(options: argparse.Namespace) -> Answer:
+def distill(options: argparse.Namespace, executor: Executor) -> Answer:
     """Sample or read sequences, train models of all sizes, write tables and pictures."""
     folder = Path(options.output)
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,21 +36,24 @@ def distill(options: argparse.Namespace) -> Answer:
     if options.rows is not None:
         corpus = corpus.head(options.rows)
     vocabulary = make_vocabulary(corpus.train, num_tokens, min_count=options.min_count)
-    write_json(folder / "vocabulary.json", vocabulary.to_dict())
-    sweep = make_sweep(options)
-    records = run_sweep(sweep, Data.of(corpus, vocabulary), folder, progress=not options.quiet)
-    save_figure(likelihood_figure(records), folder / "likelihood")
-    save_figure(weight_figure(_largest_weights(records, folder)), folder / "weights")
+    data = EncodedCorpus.of(corpus, vocabulary)
+    settings = {"sequences": data.digest}
+    # Sizes and runs may be added later: only the sequences must be the same.
+    prepare_folder(folder, {"experiment": "distill", "settings": settings}, resume=True)
+    data.write(folder)
+    sweep, records = make_sweep(options, folder), Records(folder / "runs")
+    complete(sweep, records, executor, progress=not options.quiet)
+    present(sweep, records, folder)
     return {
         "folder": str(folder),
         "tokens": vocabulary.num_tokens,
         "states": vocabulary.num_states,
         "teacher": corpus.teacher,
-        "table": summarise(records),
+        "table": summarise([records.read(run) for run in records.known(sweep)]),
     }
 
 
-def make_sweep(options: argparse.Namespace) -> Sweep:
+def make_sweep(options: argparse.Namespace, folder: Path) -> Sweep:
     """All runs that the options ask for."""
     if options.starts == "paper":
         additive = [(start, rate) for start in MONOTONIC_STARTS for rate in PAPER_RATES]
@@ -66,7 +65,7 @@ def make_sweep(options: argparse.Namespace) -> Sweep:
             Variant("monotonic", ((start, options.rate),)) for start in ("dirichlet", "again")
         ]
     variants += [Variant("squared", tuple(squared), count) for count in options.squares]
-    common = Plan(
+    common = ChainSettings(
         "squared",
         1,
         batch_size=options.batch_size,
@@ -75,7 +74,8 @@ def make_sweep(options: argparse.Namespace) -> Sweep:
         seed=options.seed,
         is_shared=options.shared,
     )
-    return Sweep(tuple(options.units), tuple(variants), options.runs, common)
+    data = str(folder.absolute())
+    return Sweep(data, tuple(options.units), tuple(variants), options.runs, common)
 
 
 def generate_texts(options: argparse.Namespace) -> Answer:
@@ -107,18 +107,20 @@ def generate_texts(options: argparse.Namespace) -> Answer:
 
 def find_model(place: Path) -> tuple[Chained, Vocabulary]:
     """A model file, or the best of a folder by its validation score, and its vocabulary."""
-    folder = place if place.is_dir() else place.parent
+    folder = place if place.is_dir() else place.parent.parent
     file = folder / "vocabulary.json"
     if not file.is_file():
         raise FileNotFoundError(f"there is no {file}: expected a folder written by distill.")
     vocabulary = Vocabulary.from_dict(read_json(file))
     if not place.is_dir():
         return read_chain(place), vocabulary
-    records = [read_json(path) for path in sorted(folder.glob("*-k*.json"))]
-    if not records:
+    scores = {
+        path: read_json(path)["result"]["valid"] for path in sorted(folder.glob("runs/*.json"))
+    }
+    if not scores:
         raise FileNotFoundError(f"{folder} holds no finished run.")
-    best = max(records, key=lambda record: record["log_likelihood"]["valid"])
-    return load_model(folder, Plan(**best["plan"])), vocabulary
+    best = max(scores, key=lambda path: scores[path])
+    return read_chain(best.with_suffix(".model")), vocabulary
 
 
 def _sequences(options: argparse.Namespace, folder: Path) -> tuple[Corpus, int]:
@@ -139,15 +141,3 @@ def _sequences(options: argparse.Namespace, folder: Path) -> tuple[Corpus, int]:
         progress=not options.quiet,
     )
     return from_samples(samples), teacher.num_tokens
-
-
-def _largest_weights(
-    records: Sequence[tuple[Variant, Record]], folder: Path
-) -> dict[str, torch.Tensor]:
-    """The sum weights of the first run of the largest model of each kind."""
-    size = max(record["plan"]["num_units"] for _, record in records)
-    weights: dict[str, torch.Tensor] = {}
-    for variant, record in records:
-        if record["plan"]["num_units"] == size and variant.label not in weights:
-            weights[variant.label] = sum_weights(load_model(folder, Plan(**record["plan"])))
-    return weights

@@ -6,18 +6,38 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from subtractive.sequences.guided import Guide, generate, try_teacher
 from studies.distillation.models import Chained
-from studies.distillation.sampling import Samples, draw_from_teacher
+from studies.distillation.sampling import draw_from_teacher
 from studies.distillation.teachers import Teacher
 from studies.distillation.tokenizers import Tokenizer
 from studies.distillation.vocabulary import Vocabulary
+from subtractive.sequences.guided import Guide, Samples, generate
 
 Answer = dict[str, Any]
+Contains = Callable[[list[int]], bool]  # whether a sequence contains what it must
+
+
+class Tried(NamedTuple):
+    """What the teacher alone achieves, and what rejection keeps of it."""
+
+    everything: Samples
+    is_accepted: Tensor  # (n,) bool
+
+    @property
+    def rate(self) -> float:
+        """The share of texts that contain the words."""
+        return float(self.is_accepted.double().mean())
+
+    @property
+    def accepted(self) -> Samples:
+        """The texts that rejection keeps."""
+        rows = self.is_accepted.nonzero()[:, 0]
+        return Samples(self.everything.tokens[rows], self.everything.log_prob[rows])
 
 
 @dataclass(frozen=True)
@@ -32,7 +52,12 @@ class Writer:
     def guide(self, words: Sequence[str]) -> Guide:
         """The model's guidance towards texts that contain words."""
         phrases = [phrases_of(word, self.tokenizer, self.vocabulary) for word in words]
-        return Guide(self.model, self.vocabulary, phrases)
+        return Guide(self.model, phrases, states=self.vocabulary.table)
+
+    def write(self, guide: Guide, num_samples: int, generator: torch.Generator) -> Samples:
+        """Texts of the teacher under guidance."""
+        next_token = self.teacher.next_token(num_samples, guide.length)
+        return generate(next_token, guide, num_samples, generator=generator)
 
     def decode(self, samples: Samples) -> list[str]:
         """The texts of samples."""
@@ -48,7 +73,7 @@ def compare_once(
 ) -> Answer:
     """Guided texts and their score; beside them the teacher alone, and rejection."""
     guide, contains = writer.guide(words), text_contains(words, writer.tokenizer)
-    samples = generate(writer.teacher, guide, num_samples, generator=generator)
+    samples = writer.write(guide, num_samples, generator)
     answer: Answer = {"texts": writer.decode(samples), "guided": score(samples, contains)}
     if num_tries:
         tried = try_teacher(writer.teacher, contains, num_tries, guide.length, generator=generator)
@@ -78,7 +103,7 @@ def compare_sets(
             left_out += 1
             continue
         contains = text_contains(words, writer.tokenizer)
-        samples = generate(writer.teacher, guide, num_samples, generator=generator)
+        samples = writer.write(guide, num_samples, generator)
         hits = [contains(row) for row in alone.tokens.tolist()]
         rows.append(
             {
@@ -101,6 +126,21 @@ def compare_sets(
     }
 
 
+@torch.no_grad()
+def try_teacher(
+    teacher: Teacher,
+    contains: Contains,
+    num_samples: int,
+    length: int,
+    *,
+    generator: torch.Generator | None = None,
+) -> Tried:
+    """Texts of the teacher alone, and which of them contain the words by chance."""
+    samples = draw_from_teacher(teacher, num_samples, length, generator)
+    accepted = [contains(row) for row in samples.tokens.tolist()]
+    return Tried(samples, torch.tensor(accepted, dtype=torch.bool))
+
+
 def phrases_of(word: str, tokenizer: Tokenizer, vocabulary: Vocabulary) -> set[tuple[int, ...]]:
     """A word as it stands in a text, and at the beginning of a sentence, in known tokens."""
     known = set()
@@ -117,7 +157,7 @@ def phrases_of(word: str, tokenizer: Tokenizer, vocabulary: Vocabulary) -> set[t
     return known
 
 
-def text_contains(words: Sequence[str], tokenizer: Tokenizer) -> Callable[[list[int]], bool]:
+def text_contains(words: Sequence[str], tokenizer: Tokenizer) -> Contains:
     """Whether the text of tokens contains the beginnings of words, however they are cut."""
     patterns = [re.compile(rf"(?<!\w){re.escape(word)}", re.IGNORECASE) for word in words]
 
@@ -128,7 +168,7 @@ def text_contains(words: Sequence[str], tokenizer: Tokenizer) -> Callable[[list[
     return contains
 
 
-def score(samples: Samples, contains: Callable[[list[int]], bool]) -> Answer:
+def score(samples: Samples, contains: Contains) -> Answer:
     """How many texts contain the words, and the teacher's mean log-likelihood of them."""
     count = len(samples.tokens)
     hits = sum(contains(row) for row in samples.tokens.tolist())

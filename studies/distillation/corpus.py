@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from studies.distillation.sampling import Samples
+from studies.distillation.vocabulary import Vocabulary
+from subtractive.io.files import read_json, write_atomically, write_json
+from subtractive.sequences.guided import Samples
 
 PARTS = ("train", "valid", "test")
 SHARES = (0.85, 0.05, 0.10)  # the paper's (App. H)
@@ -27,6 +31,50 @@ class Corpus(NamedTuple):
     def head(self, rows: int) -> Corpus:
         """The first rows of the training part; the teacher's score stays that of all."""
         return self._replace(train=self.train[:rows])
+
+
+@dataclass(frozen=True)
+class EncodedCorpus:
+    """Sequences as states of a vocabulary, (n, d) for each part, and what the teacher scores."""
+
+    vocabulary: Vocabulary
+    states: dict[str, Tensor]
+    teacher: dict[str, float]
+
+    @classmethod
+    def of(cls, corpus: Corpus, vocabulary: Vocabulary) -> EncodedCorpus:
+        """The parts of a corpus in the states of a vocabulary."""
+        parts = zip(PARTS, corpus[:3], strict=True)
+        return cls(vocabulary, {k: vocabulary.states(v) for k, v in parts}, corpus.teacher)
+
+    @classmethod
+    def read(cls, folder: Path) -> EncodedCorpus:
+        """What :meth:`write` has written."""
+        with np.load(folder / "sequences.npz", allow_pickle=False) as arrays:
+            states = {part: torch.from_numpy(arrays[part]).long() for part in PARTS}
+            scores = zip(PARTS, arrays["teacher"].tolist(), strict=True)
+        vocabulary = Vocabulary.from_dict(read_json(folder / "vocabulary.json"))
+        return cls(vocabulary, states, {k: score for k, score in scores if score == score})
+
+    def write(self, folder: Path) -> None:
+        """Write ``sequences.npz`` and ``vocabulary.json``."""
+        train, valid, test = (self.states[part].numpy().astype(np.int32) for part in PARTS)
+        teacher = np.array([self.teacher.get(part, np.nan) for part in PARTS])
+
+        def write(partial: str) -> None:
+            with open(partial, "wb") as stream:
+                np.savez_compressed(stream, train=train, valid=valid, test=test, teacher=teacher)
+
+        write_json(folder / "vocabulary.json", self.vocabulary.to_dict())
+        write_atomically(folder / "sequences.npz", write)
+
+    @property
+    def digest(self) -> str:
+        """What tells these sequences from others."""
+        digest = hashlib.sha256(repr(self.vocabulary).encode())
+        for part in PARTS:
+            digest.update(self.states[part].numpy().tobytes())
+        return digest.hexdigest()[:16]
 
 
 def read_corpus(path: str | os.PathLike[str]) -> Corpus:

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from studies.distillation.sweep import Record, Variant
+from studies.grid.experiment import Record, Run
 
 COLOURS = ("#3b528b", "#e8743b", "#5ec962", "#440154")
 
 
-def likelihood_figure(records: Sequence[tuple[Variant, Record]]) -> Figure:
+def likelihood_figure(records: Sequence[Record], label_of: Callable[[Run], str]) -> Figure:
     """Median and central 90 % of the runs of each model against K, train and test."""
     figure = Figure(figsize=(8.0, 3.4), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(label_of(record.run), []).append(record)
+    sizes = sorted({record.run["num_units"] for record in records})
     for axes, part in zip(panels, ("train", "test"), strict=True):
-        for colour, label in zip(COLOURS, _labels(records), strict=False):
-            _draw_runs(axes, records, label, part, colour)
-        teacher = records[0][1]["teacher"].get(part)
+        for colour, (label, group) in zip(COLOURS, groups.items(), strict=False):
+            _draw_runs(axes, group, part, label, colour)
+        teacher = records[0].result["teacher"].get(part)
         if teacher is not None:
             axes.axhline(teacher, color="0.3", linestyle="--", linewidth=1, label="teacher")
-        sizes = sorted({record["plan"]["num_units"] for _, record in records})
         axes.set_xscale("log", base=2)
         axes.set_xticks(sizes, [str(size) for size in sizes])
         axes.set_xlabel("K, units per layer")
@@ -53,29 +53,13 @@ def weight_figure(weights: Mapping[str, Tensor]) -> Figure:
     return figure
 
 
-def save_figure(figure: Figure, path: str | os.PathLike[str]) -> list[Path]:
-    """Write a picture as PNG and PDF."""
-    files = [Path(path).with_suffix(ending) for ending in (".png", ".pdf")]
-    for file in files:
-        figure.savefig(file, dpi=150)
-    return files
-
-
-def _draw_runs(
-    axes: Axes, records: Sequence[tuple[Variant, Record]], label: str, part: str, colour: str
-) -> None:
+def _draw_runs(axes: Axes, records: Sequence[Record], part: str, label: str, colour: str) -> None:
     scores: dict[int, list[float]] = {}
-    for variant, record in records:
-        if variant.label == label:
-            size = record["plan"]["num_units"]
-            scores.setdefault(size, []).append(record["log_likelihood"][part])
+    for record in records:
+        scores.setdefault(record.run["num_units"], []).append(record.result[part])
     sizes = sorted(scores)
     low, middle, high = (
         [float(np.quantile(scores[size], level)) for size in sizes] for level in (0.05, 0.5, 0.95)
     )
     axes.fill_between(sizes, low, high, color=colour, alpha=0.25, linewidth=0)
     axes.plot(sizes, middle, color=colour, marker="o", markersize=4, label=label)
-
-
-def _labels(records: Sequence[tuple[Variant, Any]]) -> list[str]:
-    return list(dict.fromkeys(variant.label for variant, _ in records))

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from tqdm import tqdm
 
 from studies.distillation.teachers import Teacher
 from subtractive.inputs.drawing import uniforms
 from subtractive.io.files import read_json, write_atomically, write_json
 from subtractive.numerics.inversion import choose_cell
+from subtractive.sequences.guided import Samples
 
 CHUNK = 1000
-
-
-class Samples(NamedTuple):
-    """Sequences (n, d) and the teacher's log-probability of each, (n,) in float64."""
-
-    tokens: Tensor
-    log_prob: Tensor
 
 
 @torch.no_grad()
@@ -63,7 +56,9 @@ def sample_teacher(
         )
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
-    _claim(place, {"teacher": teacher.identity, "length": length, "seed": seed, "chunk": CHUNK})
+    _check_folder(
+        place, {"teacher": teacher.identity, "length": length, "seed": seed, "chunk": CHUNK}
+    )
     parts = []
     numbers = range(-(-num_samples // CHUNK))
     for number in tqdm(numbers, unit="chunk", desc="sampling", disable=not progress):
@@ -81,7 +76,7 @@ def _draw_chunk(teacher: Teacher, length: int, seed: int, number: int) -> Sample
     return draw_from_teacher(teacher, CHUNK, length, generator)
 
 
-def _claim(folder: Path, identity: dict[str, Any]) -> None:
+def _check_folder(folder: Path, identity: dict[str, Any]) -> None:
     """Make sure that a folder belongs to these samples, or mark it as theirs."""
     file = folder / "samples.json"
     if not file.exists():

@@ -1,24 +1,25 @@
-"""Many runs: sizes, kinds, learning rates and starts; their table and their tests."""
+"""A grid of distilled models: sizes, kinds, learning rates and starts; their tables and tests."""
 
 from __future__ import annotations
 
-import csv
-import io
-import os
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, final
 
 import numpy as np
 from scipy import stats
 
-from studies.distillation.corpus import PARTS
-from studies.distillation.runs import CONTINUED, Data, Plan, run
-from subtractive.io.files import write_text
+from studies.distillation.corpus import PARTS, EncodedCorpus
+from studies.distillation.figures import likelihood_figure, weight_figure
+from studies.distillation.models import sum_weights
+from studies.distillation.training import CONTINUED, ChainSettings, read_chain, train_chain
+from studies.grid.experiment import Place, Record, Run, Staged
+from studies.grid.outputs import Outputs
+from studies.grid.records import identify
 
-Record = dict[str, Any]
 ADDITIVE, LONGER = "MPC", "MPC longer"
 
 
@@ -35,32 +36,87 @@ class Variant:
         """Whether runs begin where an additive one has ended."""
         return self.recipes[0][0] in CONTINUED
 
-    @property
-    def label(self) -> str:
-        """The name in tables: MPC, MPC longer, NPC², or the number of squares."""
-        if self.kind == "monotonic":
-            return LONGER if self.is_continued else ADDITIVE
-        return "NPC²" if self.num_squares == 1 else f"{self.num_squares} squares"
 
-
+@final
 @dataclass(frozen=True)
-class Sweep:
-    """All runs of an experiment. Every seed is tried at every size before the next one."""
+class Sweep(Staged):
+    """All models of one corpus in the folder ``data``. Every size is tried before the next seed.
 
+    Additive models come first: others begin where they have ended.
+    """
+
+    name: ClassVar[str] = "distill"
+    title: ClassVar[str] = "Distilled models against their teacher"
+
+    data: str
     sizes: tuple[int, ...]
     variants: tuple[Variant, ...]
     num_runs: int
-    common: Plan  # batch size, epochs and patience of every run
+    common: ChainSettings  # batch size, epochs and patience of every run
 
-    def plans(self) -> Iterator[tuple[Variant, Plan, Plan | None]]:
-        """Variant, plan, and the additive plan that a continued start needs."""
-        for seed in range(self.common.seed, self.common.seed + self.num_runs):
-            for size in self.sizes:
-                for variant in self.variants:
-                    plan = self._plan(variant, size, seed)
-                    yield variant, plan, self._first(size, seed) if variant.is_continued else None
+    def runs(self) -> Sequence[Run]:
+        continued = [variant for variant in self.variants if variant.is_continued]
+        first = [variant for variant in self.variants if not variant.is_continued]
+        if continued and not any(variant.kind == "monotonic" for variant in first):
+            raise ValueError("a start from an additive model needs that model in the sweep.")
+        return [asdict(settings) for settings in self._settings(first)]
 
-    def _plan(self, variant: Variant, size: int, seed: int) -> Plan:
+    def following(self, records: Sequence[Record]) -> Sequence[Run]:
+        additive = {
+            (record.run["num_units"], record.run["seed"]): identify(record.run)
+            for record in records
+            if record.run["kind"] == "monotonic"
+        }
+        continued = [variant for variant in self.variants if variant.is_continued]
+        return [
+            {**asdict(settings), "additive": additive[settings.num_units, settings.seed]}
+            for settings in self._settings(continued)
+        ]
+
+    def perform(self, run: Run, place: Place) -> Mapping[str, Any]:
+        settings = ChainSettings(**{k: v for k, v in run.items() if k != "additive"})
+        model = place("model")
+        additive = model.with_name(f"{run['additive']}.model") if "additive" in run else None
+        return train_chain(
+            settings,
+            read_encoded(self.data),
+            checkpoint=place("checkpoint"),
+            model_file=model,
+            additive_file=additive,
+        )
+
+    def present(self, records: Sequence[Record], outputs: Outputs) -> None:
+        rows = summarise(records)
+        outputs.table(
+            "table",
+            "Mean log-likelihoods, medians over runs; the p-value is that of a one-sided "
+            "Mann-Whitney U test against the additive model of the same size.",
+            list(rows[0]),
+            [list(row.values()) for row in rows],
+        )
+        runs = [_run_row(record) for record in records]
+        outputs.table("runs", "All runs.", list(runs[0]), [list(row.values()) for row in runs])
+        outputs.figure(
+            "likelihood",
+            "Median and central 90 % of the runs of each model against K.",
+            likelihood_figure(records, label_of),
+        )
+        outputs.figure(
+            "weights",
+            "Weights of sums of the largest models, the central 99 % of each.",
+            weight_figure(_largest_weights(records)),
+        )
+
+    def _settings(self, variants: Sequence[Variant]) -> list[ChainSettings]:
+        seeds = range(self.common.seed, self.common.seed + self.num_runs)
+        return [
+            self._of(variant, size, seed)
+            for seed in seeds
+            for size in self.sizes
+            for variant in variants
+        ]
+
+    def _of(self, variant: Variant, size: int, seed: int) -> ChainSettings:
         start, rate = variant.recipes[(seed - self.common.seed) % len(variant.recipes)]
         return replace(
             self.common,
@@ -72,54 +128,40 @@ class Sweep:
             seed=seed,
         )
 
-    def _first(self, size: int, seed: int) -> Plan:
-        for variant in self.variants:
-            if variant.kind == "monotonic" and not variant.is_continued:
-                return self._plan(variant, size, seed)
-        raise ValueError("a start from an additive model needs that model in the sweep.")
+
+@cache
+def read_encoded(folder: str) -> EncodedCorpus:
+    """The sequences in a folder of ``distill``, read once per process."""
+    return EncodedCorpus.read(Path(folder))
 
 
-def run_sweep(
-    sweep: Sweep, data: Data, folder: str | os.PathLike[str], *, progress: bool = True
-) -> list[tuple[Variant, Record]]:
-    """Do all runs that are not yet in the folder; all records, and the tables beside them."""
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    records = []
-    for variant, plan, first in sweep.plans():
-        records.append((variant, run(plan, data, place, first=first, progress=progress)))
-        write_tables(records, place)
-    return records
+def label_of(run: Run) -> str:
+    """The name in tables: MPC, MPC longer, NPC², or the number of squares.
+
+    >>> label_of({"kind": "squared", "num_squares": 4, "start": "root"})
+    '4 squares'
+    """
+    if run["kind"] == "monotonic":
+        return LONGER if run["start"] in CONTINUED else ADDITIVE
+    return "NPC²" if run["num_squares"] == 1 else f"{run['num_squares']} squares"
 
 
-def write_tables(records: Sequence[tuple[Variant, Record]], folder: Path) -> None:
-    """``runs.csv`` with every run, ``table.csv`` and ``table.md`` with what they come to."""
-    rows = [_run_row(variant, record) for variant, record in records]
-    summary = summarise(records)
-    for name, text in (
-        ("runs.csv", _csv(rows)),
-        ("table.csv", _csv(summary)),
-        ("table.md", _markdown(summary)),
-    ):
-        write_text(folder / name, text)
+def summarise(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """One row for each size and model: medians, the central 90 %, the gap, and the p-value.
 
-
-def summarise(records: Sequence[tuple[Variant, Record]]) -> list[dict[str, Any]]:
-    """One row for each size and variant: medians, the central 90 %, the gap, and the p-value.
-
-    The p-value is that of a one-sided Mann–Whitney U test: that the variant's test scores are
+    The p-value is that of a one-sided Mann-Whitney U test: that the model's test scores are
     higher than those of the additive model of the same size, the one trained longer if there is
     one: a squared model that starts from an additive one has had its epochs, too.
     """
+    teacher = records[0].result["teacher"].get("test") if records else None
     rows = []
-    for size in sorted({record["plan"]["num_units"] for _, record in records}):
+    for size in sorted({record.run["num_units"] for record in records}):
         longer = _scores(records, size, LONGER, "test")
         additive = longer or _scores(records, size, ADDITIVE, "test")
-        for label in dict.fromkeys(variant.label for variant, _ in records):
+        for label in dict.fromkeys(label_of(record.run) for record in records):
             test = _scores(records, size, label, "test")
             if not test:
                 continue
-            teacher = _teacher(records, "test")
             low, high = np.quantile(test, [0.05, 0.95])
             median = statistics.median(test)
             rows.append(
@@ -145,47 +187,26 @@ def p_value(higher: Sequence[float], lower: Sequence[float]) -> float | None:
     return float(stats.mannwhitneyu(higher, lower, alternative="greater").pvalue)
 
 
-def _scores(
-    records: Sequence[tuple[Variant, Record]], size: int, label: str, part: str
-) -> list[float]:
+def _scores(records: Sequence[Record], size: int, label: str, part: str) -> list[float]:
     return [
-        record["log_likelihood"][part]
-        for variant, record in records
-        if variant.label == label and record["plan"]["num_units"] == size
+        record.result[part]
+        for record in records
+        if label_of(record.run) == label and record.run["num_units"] == size
     ]
 
 
-def _teacher(records: Sequence[tuple[Variant, Record]], part: str) -> float | None:
-    return records[0][1]["teacher"].get(part) if records else None
+def _run_row(record: Record) -> dict[str, Any]:
+    names = (*PARTS, "parameters", "negative_weights", "epochs", "stopped")
+    settings = {name: value for name, value in record.run.items() if name != "additive"}
+    results = {name: record.result[name] for name in names}
+    return {"model": label_of(record.run), **settings, **results, "seconds": record.seconds}
 
 
-def _run_row(variant: Variant, record: Record) -> dict[str, Any]:
-    scores = {part: record["log_likelihood"][part] for part in PARTS}
-    facts = ("parameters", "negative_weights", "epochs", "stopped", "seconds")
-    return {
-        "model": variant.label,
-        **record["plan"],
-        **scores,
-        **{name: record[name] for name in facts},
-    }
-
-
-def _csv(rows: Sequence[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def _markdown(rows: Sequence[dict[str, Any]]) -> str:
-    def cell(value: object) -> str:
-        if value is None:
-            return ""
-        return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-    if not rows:
-        return ""
-    lines = [list(rows[0]), ["---"] * len(rows[0])]
-    lines += [[cell(value) for value in row.values()] for row in rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+def _largest_weights(records: Sequence[Record]) -> dict[str, Any]:
+    """The sum weights of the first run of the largest model of each kind."""
+    size = max(record.run["num_units"] for record in records)
+    first: dict[str, Record] = {}
+    for record in records:
+        if record.run["num_units"] == size:
+            first.setdefault(label_of(record.run), record)
+    return {label: sum_weights(read_chain(r.file("model"))) for label, r in first.items()}

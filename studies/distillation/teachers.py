@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, final
@@ -46,6 +47,17 @@ class Teacher(ABC):
     @abstractmethod
     def begin(self, num_rows: int, length: int) -> Reader:
         """Start reading texts of up to ``length`` tokens."""
+
+    def next_token(self, num_rows: int, length: int) -> Callable[[Tensor], Tensor]:
+        """log-probabilities (n, v) of the next token, for texts (n, t) that grow."""
+        reader = self.begin(num_rows, length)
+
+        def log_next(beginning: Tensor) -> Tensor:
+            if beginning.shape[1]:
+                reader.read(beginning[:, -1])
+            return reader.log_next
+
+        return log_next
 
     @torch.no_grad()
     def log_prob(self, rows: Tensor) -> Tensor:

@@ -1,50 +1,21 @@
-"""How far a study is: which runs are done, by whom the others are being done, what came out."""
+"""How far an experiment is: which runs are done or have failed, and what came out."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from studies.grid.experiment import Run
-from subtractive.experiments.claims import Claims
-from studies.grid.outputs import csv_text, markdown
-from studies.grid.records import Runs, identify
-from subtractive.io.files import write_text
+from studies.grid.outputs import markdown
+from studies.grid.records import Records
 
-DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "waiting"
-# The file of the results so far, rewritten after each run.
-TABLE = "progress.csv"
+DONE, FAILED, MISSING = "done", "failed", "missing"
 
 
-class Progress(NamedTuple):
-    """A table of all runs, and how many are in which state."""
-
-    columns: list[str]
-    rows: list[list[Any]]
-    counts: Mapping[str, int]
-
-    def summary(self) -> str:
-        """The counts in words.
-
-        >>> Progress([], [], {"done": 3, "waiting": 1}).summary()
-        '3 of 4 done, 1 waiting'
-        """
-        others = [f"{n} {state}" for state, n in self.counts.items() if state != DONE and n]
-        return ", ".join(
-            [f"{self.counts.get(DONE, 0)} of {sum(self.counts.values())} done", *others]
-        )
-
-    def text(self) -> str:
-        """The table and the summary for a terminal."""
-        return f"{markdown(self.columns, self.rows)}\n{self.summary()}"
-
-
-def look(runs: Sequence[Run], store: Runs) -> Progress:
-    """The state of every run, and the numbers of those that are done."""
-    claims = Claims(store.folder)
-    found = [_state(run, store, claims) for run in runs]
+def list_runs(runs: Sequence[Run], records: Records) -> str:
+    """A table of all runs with the numbers of those that are done, and how many are."""
+    found = [_state(run, records) for run in runs]
     settings = list(dict.fromkeys(name for run in runs for name in run))
     numbers = list(dict.fromkeys(name for *_, result in found for name in result))
     rows = [
@@ -52,25 +23,16 @@ def look(runs: Sequence[Run], store: Runs) -> Progress:
         for run, (state, note, result) in zip(runs, found, strict=True)
     ]
     counts = Counter(state for state, *_ in found)
-    ordered = {state: counts[state] for state in (DONE, RUNNING, FAILED, WAITING)}
-    return Progress([*settings, "state", "seconds or owner", *numbers], rows, ordered)
+    others = [f"{counts[state]} {state}" for state in (FAILED, MISSING) if counts[state]]
+    summary = ", ".join([f"{counts[DONE]} of {len(runs)} done", *others])
+    return f"{markdown([*settings, 'state', 'seconds or error', *numbers], rows)}\n{summary}"
 
 
-def write_progress(runs: Sequence[Run], store: Runs, folder: Path) -> Progress:
-    """Write the table of all runs, to be looked at while others go on."""
-    progress = look(runs, store)
-    write_text(folder / TABLE, csv_text(progress.columns, progress.rows))
-    return progress
-
-
-def _state(run: Run, store: Runs, claims: Claims) -> tuple[str, Any, Mapping[str, Any]]:
-    """The state of a run, its seconds or who does it, and its numbers."""
-    if store.has(run):
-        record = store.read(run)
+def _state(run: Run, records: Records) -> tuple[str, Any, Mapping[str, Any]]:
+    """The state of a run, its seconds or its error, and its numbers."""
+    if records.has(run):
+        record = records.read(run)
         numbers = {n: v for n, v in record.result.items() if isinstance(v, int | float)}
         return DONE, record.seconds, numbers
-    owner = claims.owner(identify(run))
-    if owner is not None:
-        return RUNNING, owner, {}
-    failure = store.failure(run)
-    return (WAITING, None, {}) if failure is None else (FAILED, failure.splitlines()[-1], {})
+    failure = records.failure(run)
+    return (MISSING, None, {}) if failure is None else (FAILED, failure.splitlines()[-1], {})

@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import platform
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
-from subtractive import __version__
+from studies.grid.executors import SerialExecutor
 from studies.grid.experiment import Experiment, Run
-from subtractive.experiments.claims import Claims
 from studies.grid.outputs import Outputs
-from studies.grid.progress import DONE, FAILED, RUNNING, write_progress
-from studies.grid.records import Runs, identify
+from studies.grid.records import Records, versions
 from subtractive.io.files import read_json, write_json
-
-PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "matplotlib")
-# Seconds between looks at what other processes do.
-PAUSE = 0.5
-
-Perform = Callable[[Experiment, Run, Runs], None]
-Fail = Callable[[Run, Exception], None]
-Watch = Callable[[Experiment, Runs], None]
 
 
 def execute(
@@ -41,110 +28,91 @@ def execute(
     command: str = "",
     resume: bool = False,
     progress: bool = True,
-    workers: Workers | None = None,
+    executor: Executor | None = None,
 ) -> Outputs:
     """Do the runs that have no record in the folder yet, then write tables and figures of all.
 
     What was finished is kept, whenever the process ends: with ``resume`` the next one goes on
-    from there, or helps those that are at work on the same folder, here or elsewhere.
+    from there.
     """
-    begin(experiment, folder, command=command, resume=resume)
-    store = Runs(folder / "runs")
-    store.forget_failures()
-    with tqdm(desc=experiment.name, disable=not progress) as bar, one_thread():
-        if workers is None:
-            work(experiment, store, do=perform, fail=_raise, watch=partial(_show, bar, folder))
-        else:
-            workers.work(experiment, folder, watch=partial(_show, bar, folder))
-        store.forget_claims()
-        outputs = Outputs(folder, experiment.title, command)
-        records = [store.read(run) for run in store.known(experiment)]
-        experiment.present(records, outputs)
+    mine = {"experiment": experiment.name, "settings": experiment.settings()}
+    prepare_folder(folder, mine, command=command, resume=resume)
+    records = Records(folder / "runs")
+    complete(experiment, records, executor or SerialExecutor(), progress=progress)
+    return present(experiment, records, folder, command=command)
+
+
+def complete(
+    experiment: Experiment, records: Records, executor: Executor, *, progress: bool = True
+) -> None:
+    """Do all runs that have no record; ``ChildProcessError`` if some fail or are left.
+
+    A run that fails in another process does not keep the others from being done.
+    """
+    folder = records.folder.absolute()  # other processes may have another working directory
+    with tqdm(desc=experiment.name, disable=not progress) as bar:
+        while missing := records.missing(known := records.known(experiment)):
+            bar.total, bar.n = len(known), len(known) - len(missing)
+            bar.refresh()
+            for run, error in _failures(experiment, missing, folder, executor, bar):
+                records.write_failure(run, "".join(traceback.format_exception(error)))
+            _check_complete(missing, records)
+
+
+def _failures(
+    experiment: Experiment,
+    runs: list[Run],
+    folder: Path,
+    executor: Executor,
+    bar: Any,  # noqa: ANN401 - of tqdm
+) -> Iterator[tuple[Run, BaseException]]:
+    """Do runs; those that failed, with the reason."""
+    futures: dict[Future[None], Run] = {}
+    try:
+        for run in runs:
+            future = executor.submit(perform, experiment, run, folder)
+            future.add_done_callback(lambda _: bar.update())
+            futures[future] = run
+        for future in as_completed(futures):
+            error = future.exception()
+            if error is not None and not isinstance(error, BrokenProcessPool):
+                yield futures[future], error
+    except BrokenProcessPool:
+        pass  # a process was killed: what is left is seen by the records that are missing
+    finally:  # whoever interrupts the experiment does not wait for all of it
+        for future in futures:
+            future.cancel()
+
+
+def perform(experiment: Experiment, run: Run, folder: Path) -> None:
+    """Do one run and keep its record."""
+    folder.mkdir(parents=True, exist_ok=True)
+    records = Records(folder)
+    start = time.perf_counter()
+    with one_thread():
+        result = experiment.perform(run, lambda ending: records.file(run, ending))
+    seconds = time.perf_counter() - start
+    records.write(run, result, seconds=seconds, settings=experiment.settings())
+
+
+def present(
+    experiment: Experiment, records: Records, folder: Path, *, command: str = ""
+) -> Outputs:
+    """Write tables and figures of all runs."""
+    outputs = Outputs(folder, experiment.title, command)
+    with one_thread():
+        experiment.present([records.read(run) for run in records.known(experiment)], outputs)
     outputs.finish()
     return outputs
 
 
-@dataclass(frozen=True)
-class Workers:
-    """So many processes on this machine; each run may be shared by several of ``torchrun``."""
-
-    count: int
-    processes_per_run: int = 1
-
-    def __post_init__(self) -> None:
-        for name, value in (("workers", self.count), ("torchrun", self.processes_per_run)):
-            if value < 1:
-                raise ValueError(f"--{name} must be at least 1, got {value}.")
-
-    def work(self, experiment: Experiment, folder: Path, *, watch: Watch) -> None:
-        """Let the workers do all runs; ``ChildProcessError`` if some are left or have failed."""
-        store = Runs(folder / "runs")
-        command = [sys.executable, "-m", "subtractive.experiments.worker", str(folder)]
-        command += ["--torchrun", str(self.processes_per_run)]
-        started = [subprocess.Popen(command) for _ in range(self.count)]
-        try:
-            while any(process.poll() is None for process in started):
-                start = time.perf_counter()
-                watch(experiment, store)
-                # Of a large study a look takes time that the workers need.
-                time.sleep(PAUSE + 4 * (time.perf_counter() - start))
-        finally:
-            for process in started:
-                process.terminate()
-                process.wait()
-        watch(experiment, store)
-        _check_complete(experiment, store)
-
-
-def work(
-    experiment: Experiment,
-    store: Runs,
-    *,
-    do: Perform,
-    fail: Fail,
-    watch: Watch = lambda *_: None,
+def prepare_folder(
+    folder: Path, mine: dict[str, Any], *, command: str = "", resume: bool = False
 ) -> None:
-    """Do runs that nobody has done or is doing, until all of them are done or have failed."""
-    store.folder.mkdir(parents=True, exist_ok=True)
-    claims = Claims(store.folder)
-    while True:
-        runs = [run for run in store.missing(store.known(experiment)) if not store.failure(run)]
-        if not runs:
-            watch(experiment, store)
-            return
-        for run in runs:
-            with claims.hold(identify(run)) as is_mine:
-                # Somebody may have done it between the look and the claim.
-                if not is_mine or store.has(run) or store.failure(run):
-                    continue
-                watch(experiment, store)
-                try:
-                    do(experiment, run, store)
-                except Exception as error:
-                    fail(run, error)
-                break
-        else:
-            time.sleep(PAUSE)  # others are at work on all that is left
-
-
-def perform(experiment: Experiment, run: Run, store: Runs) -> None:
-    """Do one run and keep its record."""
-    store.folder.mkdir(parents=True, exist_ok=True)
-    start = time.perf_counter()
-    result = experiment.perform(run, lambda ending: store.file(run, ending))
-    store.write(run, result, seconds=time.perf_counter() - start)
-
-
-def begin(experiment: Experiment, folder: Path, *, command: str, resume: bool) -> None:
-    """Make sure that the folder belongs to this experiment with these settings, and say so in it.
-
-    Several processes may do this at the same time: they write the same.
-    """
+    """Make sure that a folder belongs to a configuration, and say so in its ``config.json``."""
     path = folder / "config.json"
-    mine = {"experiment": experiment.name, "settings": experiment.settings()}
     if path.exists():
-        found = read_json(path)
-        different = _differences(found, mine)
+        different = _differences(read_json(path), mine)
         if different:
             raise ValueError(
                 f"{folder} holds results of another configuration: {different}. Choose another "
@@ -161,12 +129,6 @@ def begin(experiment: Experiment, folder: Path, *, command: str, resume: bool) -
     write_json(path, {**mine, "command": command, "versions": versions()})
 
 
-def versions() -> dict[str, str]:
-    """What the numbers may depend on."""
-    found = {name: version(name) for name in PACKAGES}
-    return {"python": platform.python_version(), "subtractive": __version__, **found}
-
-
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Compute with one thread: the models are small, and threads would wait for each other."""
@@ -178,26 +140,14 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _raise(_: Run, error: Exception) -> None:
-    raise error
-
-
-def _show(bar: Any, folder: Path, experiment: Experiment, store: Runs) -> None:  # noqa: ANN401
-    """Bring the bar and the table of results so far up to date."""
-    seen = write_progress(store.known(experiment), store, folder)
-    bar.total, bar.n = len(seen.rows), seen.counts[DONE]
-    bar.set_postfix_str(f"{seen.counts[RUNNING]} running, {seen.counts[FAILED]} failed")
-    bar.refresh()
-
-
-def _check_complete(experiment: Experiment, store: Runs) -> None:
-    left = list(store.missing(store.known(experiment)))
-    failed = [(run, reason) for run in left if (reason := store.failure(run)) is not None]
+def _check_complete(runs: list[Run], records: Records) -> None:
+    left = records.missing(runs)
+    failed = [(run, reason) for run in left if (reason := records.failure(run)) is not None]
     if failed:
         run, reason = failed[0]
         raise ChildProcessError(
             f"{len(failed)} of the runs failed, one of them with {reason.splitlines()[-1]!r}: see "
-            f"{store.file(run, 'error')}. --resume tries them again."
+            f"{records.file(run, 'error')}. --resume tries them again."
         )
     if left:
         raise ChildProcessError(

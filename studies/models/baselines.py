@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from studies.data.splits import Splits
-from studies.models.evaluation import LogProb, judge, log_likelihoods
+from studies.models.evaluation import LogProb, evaluate, log_likelihoods
 from studies.models.training import Schedule
 
 GAUSSIAN, GMM = "Gaussian", "GMM"
@@ -34,7 +34,7 @@ def fit_gaussian(splits: Splits) -> dict[str, Any]:
     normal = torch.distributions.MultivariateNormal(rows.mean(0), covariance)
     size = rows.shape[1]
     count = size + size * (size + 1) // 2
-    return judge(lambda x: normal.log_prob(x.double()), splits) | {"parameters": count}
+    return evaluate(lambda x: normal.log_prob(x.double()), splits) | {"parameters": count}
 
 
 def fit_mixture(splits: Splits, sizes: tuple[int, ...], seed: int) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def fit_mixture(splits: Splits, sizes: tuple[int, ...], seed: int) -> dict[str, 
         raise ValueError(f"a Gaussian mixture needs sizes with finite scores, got {sizes}.")
     scores = best.score_samples
     facts = {"components": best.n_components, "parameters": int(best._n_parameters())}
-    return judge(lambda x: torch.from_numpy(scores(x.double().numpy())), splits) | facts
+    return evaluate(lambda x: torch.from_numpy(scores(x.double().numpy())), splits) | facts
 
 
 def fit_flow(
@@ -82,7 +82,7 @@ def fit_flow(
     flow.load_state_dict(state)
     count = sum(parameter.numel() for parameter in flow.parameters())
     facts = {"parameters": count, "epochs": epoch, "best_epoch": best_epoch}
-    return judge(log_prob, splits) | facts
+    return evaluate(log_prob, splits) | facts
 
 
 def make_flow(kind: str, size: int, hidden: tuple[int, ...]) -> nn.Module:

@@ -28,7 +28,7 @@ Member = sub.SquaredCircuit | sub.MonotonicCircuit
 
 
 @final
-class Bundle:
+class Ensemble:
     """Densities of two variables and equal shape, one root output each, as one density.
 
     ``joint`` is what learns; :meth:`state` is what a member then looks like.

@@ -25,7 +25,7 @@ def log_likelihoods(log_prob: LogProb, rows: Tensor) -> Tensor:
     return torch.cat([log_prob(part).double() for part in rows.split(CHUNK)])
 
 
-def judge(log_prob: LogProb, splits: Splits) -> dict[str, Any]:
+def evaluate(log_prob: LogProb, splits: Splits) -> dict[str, Any]:
     """Mean log-likelihoods of validation and test rows, and two standard errors of the latter."""
     test = log_likelihoods(log_prob, splits.test)
     return {

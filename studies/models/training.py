@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import subtractive as sub
-from studies.models.ensemble import Bundle, Member
+from studies.models.ensemble import Ensemble, Member
 from studies.models.smoothing import smooth_after_steps
 
 Callback = Callable[[sub.Density, sub.History], object]
@@ -28,7 +28,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a member of a bundle came to, at its own best epoch by validation."""
+    """What a member of a ensemble came to, at its own best epoch by validation."""
 
     epoch: int
     valid: float
@@ -61,7 +61,7 @@ def train(
     )
 
 
-def train_bundle(
+def train_ensemble(
     members: Sequence[Member],
     data: tuple[Tensor, Tensor, Tensor],
     schedule: Schedule,
@@ -74,31 +74,31 @@ def train_bundle(
     ``data`` are rows for training, validation and test; every member sees the rows in an order
     of its own, which its seed decides. ``smoothing`` has a strength for each member.
     """
-    bundle = Bundle(members)
+    ensemble = Ensemble(members)
     rows, valid, test = data
-    optimizer = sub.relative_adam(bundle.joint, schedule.learning_rate)
+    optimizer = sub.relative_adam(ensemble.joint, schedule.learning_rate)
     if smoothing is not None:
-        layer = bundle.joint.circuit.input_layer(0)
+        layer = ensemble.joint.circuit.input_layer(0)
         strengths = torch.tensor(smoothing)[layer.variables[:, 0] // 2]
         smooth_after_steps(optimizer, layer.get_tensor(layer.names[0]), strengths)
-    states = [bundle.state(number) for number in range(len(members))]
-    best, epochs = bundle.scores(valid), [0] * len(members)
+    states = [ensemble.state(number) for number in range(len(members))]
+    best, epochs = ensemble.scores(valid), [0] * len(members)
 
     def keep_best(_: sub.Density, history: sub.History) -> None:
-        for number, score in enumerate(bundle.scores(valid).tolist()):
+        for number, score in enumerate(ensemble.scores(valid).tolist()):
             if score > best[number]:
                 best[number], epochs[number] = score, len(history.epochs)
-                states[number] = bundle.state(number)
+                states[number] = ensemble.state(number)
 
     train(
-        bundle.joint,
-        (bundle.columns(rows, seeds), bundle.columns(valid)),
+        ensemble.joint,
+        (ensemble.columns(rows, seeds), ensemble.columns(valid)),
         schedule,
         optimizer=optimizer,
         callbacks=[keep_best],
     )
-    bundle.load(states)
+    ensemble.load(states)
     for member, state in zip(members, states, strict=True):
         member.load_state_dict(state)
-    scores = zip(epochs, best.tolist(), bundle.scores(test).tolist(), strict=True)
+    scores = zip(epochs, best.tolist(), ensemble.scores(test).tolist(), strict=True)
     return [Fitted(*score) for score in scores]

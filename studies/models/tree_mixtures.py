@@ -20,7 +20,7 @@ LINEAR, BINARY, CHOW_LIU = "LT", "BT", "CL"
 
 
 @dataclass(frozen=True)
-class Forest:
+class TreeMixture:
     """What is mixed: a kind of model, a kind of tree, how many of them, and their sizes.
 
     ``outputs`` are the squares that are summed; a monotonic model has one output whatever it is.

@@ -13,8 +13,8 @@ from matplotlib.ticker import NullLocator
 
 import subtractive as sub
 from studies.grid.experiment import Experiment, Place, Record, Run
-from studies.models.profiling import cpu_seconds, peak_megabytes
 from studies.grid.outputs import Outputs
+from studies.models.profiling import cpu_seconds, peak_megabytes
 from subtractive.inference.evidence import make_evidence
 from subtractive.report.figures import MODEL, OTHER, quiet
 

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import subtractive as sub
-from subtractive.circuits.initialisers import Initialiser
-from subtractive.circuits.route import Visit
 from studies.grid.experiment import Experiment, Place, Record, Run
 from studies.grid.outputs import Outputs
+from subtractive.circuits.initialisers import Initialiser
+from subtractive.circuits.route import Visit
 from subtractive.inference.partition import log_square_partition, square_integrals
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import log_magnitude, settle

@@ -14,10 +14,10 @@ from PIL import Image
 from torch import Tensor
 
 import subtractive as sub
-from subtractive.data.synthetic import ring, ring_log_density
 from studies.grid.experiment import Experiment, Place, Record, Run
 from studies.grid.outputs import Outputs
 from studies.models.training import Schedule, train
+from subtractive.data.synthetic import ring, ring_log_density
 from subtractive.pictures import LogDensity, draw_heat, find_peak, on_grid, side_by_side
 
 TRUTH, SQUARED = "ground truth", "squared"

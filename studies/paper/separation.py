@@ -12,13 +12,15 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-import subtractive as sub
 from studies.grid.experiment import Experiment, Place, Record, Run
 from studies.grid.outputs import Outputs
+from studies.separation.bounds import expander_table, separation_table
 from studies.separation.disjointness import (
     UndirectedGraph,
     communication_matrix,
     matching_graph,
+    random_regular_graph,
+    unique_disjointness,
 )
 from subtractive.report.figures import MODEL, OTHER, quiet
 
@@ -49,10 +51,10 @@ class Separation(Experiment):
     def perform(self, run: Run, place: Place) -> Mapping[str, Any]:
         if run["graph"] == MATCHING:
             graph = matching_graph(run["size"])
-            facts: dict[str, Any] = sub.separation_table([run["size"]])[0]._asdict()
+            facts: dict[str, Any] = separation_table([run["size"]])[0]._asdict()
         else:
-            graph = sub.random_regular_graph(run["size"], self.degree, self.seed)
-            facts = sub.expander_table([graph])[0]._asdict()
+            graph = random_regular_graph(run["size"], self.degree, self.seed)
+            facts = expander_table([graph])[0]._asdict()
         if graph.num_vertices > self.enumerated:
             return facts
         matrix = communication_matrix(graph, range(graph.num_vertices // 2))
@@ -100,7 +102,7 @@ class Separation(Experiment):
 @torch.no_grad()
 def largest_error(graph: UndirectedGraph) -> float:
     """The largest difference between the squared circuit and UDISJ over all assignments."""
-    density = sub.unique_disjointness(graph, dtype=torch.float64)
+    density = unique_disjointness(graph, dtype=torch.float64)
     states = torch.tensor(list(product((0.0, 1.0), repeat=graph.num_vertices))).double()
     edges = torch.tensor(graph.edges)
     truth = (1 - (states[:, edges[:, 0]] * states[:, edges[:, 1]]).sum(1)).square()

@@ -10,27 +10,27 @@ import torch
 from torch import Tensor
 
 import subtractive as sub
-from subtractive.data.synthetic import LogDensity
-from studies.paper import synthetic_pages
 from studies.grid.experiment import Place, Record, Run
-from studies.models.ensemble import Member
 from studies.grid.outputs import Outputs
-from studies.paper.synthetic_experiment import PlaneExperiment
+from studies.models.ensemble import Member
+from studies.paper import synthetic_pages
+from studies.paper.synthetic_experiment import SyntheticExperiment
 from studies.paper.synthetic_models import (
-    Plane,
+    SyntheticSet,
     build,
     domain_of,
     runs_of,
     splines_over,
 )
+from subtractive.data.synthetic import LogDensity
 
 INPUTS = "spline"
 
 
 @final
 @dataclass(frozen=True)
-class SyntheticContinuous(PlaneExperiment):
-    """Densities on planes, with splines over their domain as inputs."""
+class SyntheticContinuous(SyntheticExperiment):
+    """Densities of two variables, with splines over their domain as inputs."""
 
     name: ClassVar[str] = "synthetic-continuous"
     title: ClassVar[str] = "Rings, cosine, funnel and banana: adding, squaring, subtracting"
@@ -43,17 +43,17 @@ class SyntheticContinuous(PlaneExperiment):
         return runs_of(self.sets, self.shown_units, self.units, [INPUTS], self.models)
 
     def perform(self, run: Run, place: Place) -> Mapping[str, Any]:
-        plane = self.plane(run["set"])
-        families = splines_over(plane, run["model"], self.num_bases, self.margin)
+        dataset = self.load(run["set"])
+        families = splines_over(dataset, run["model"], self.num_bases, self.margin)
 
         def make(seed: int) -> Member:
             return build(run["model"], families, run["units"], seed)
 
-        return self.learned(run, make, plane.rows, self.learning_rate, place)
+        return self.learned(run, make, dataset.rows, self.learning_rate, place)
 
     def present(self, records: Sequence[Record], outputs: Outputs) -> None:
-        planes = {name: self.plane(name) for name in self.sets}
-        truths = {name: float(p.log_density(p.test).mean()) for name, p in planes.items()}
+        datasets = {name: self.load(name) for name in self.sets}
+        truths = {name: float(p.log_density(p.test).mean()) for name, p in datasets.items()}
         outputs.table(
             "scores",
             synthetic_pages.CAPTION.format(seeds=len(self.seeds)),
@@ -62,18 +62,18 @@ class SyntheticContinuous(PlaneExperiment):
         )
 
         def on_plane(density: sub.Density, name: str) -> Tensor:
-            return on_domain(density.log_prob, planes[name])
+            return on_domain(density.log_prob, datasets[name])
 
         panels = {}
         for name, units in zip(self.sets, self.shown_units, strict=True):
-            truth = on_domain(planes[name].log_density, planes[name])
+            truth = on_domain(datasets[name].log_density, datasets[name])
             row = {"truth": (truth, synthetic_pages.note(truths[name]))}
             panels[name] = row | synthetic_pages.learned(records, name, units, on_plane)
         outputs.figure(
             "densities",
             "Densities, the seed of each model chosen by validation; each row has one colour "
             "scale. Below: mean test log-likelihoods.",
-            synthetic_pages.draw_planes(panels),
+            synthetic_pages.draw_densities(panels),
         )
         outputs.figure(
             "scores",
@@ -84,9 +84,9 @@ class SyntheticContinuous(PlaneExperiment):
 
 
 @torch.no_grad()
-def on_domain(log_density: LogDensity, plane: Plane, points: int = 161) -> Tensor:
+def on_domain(log_density: LogDensity, dataset: SyntheticSet, points: int = 161) -> Tensor:
     """A density over the domain of the data, (points, points), y first."""
-    low, high = domain_of(plane, 0.0)
+    low, high = domain_of(dataset, 0.0)
     lines = [
         torch.linspace(a, b, points, dtype=torch.float64)
         for a, b in zip(low.tolist(), high.tolist(), strict=True)

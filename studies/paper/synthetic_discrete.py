@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 import subtractive as sub
-from studies.paper import synthetic_pages
 from studies.grid.experiment import Place, Record, Run
-from studies.models.ensemble import Member
 from studies.grid.outputs import Outputs
-from studies.paper.synthetic_experiment import PlaneExperiment
+from studies.models.ensemble import Member
+from studies.paper import synthetic_pages
+from studies.paper.synthetic_experiment import SyntheticExperiment
 from studies.paper.synthetic_models import (
     MPC,
     MPC2,
@@ -30,7 +30,7 @@ TABLE, BINOMIAL = "embedding", "binomial"
 
 @final
 @dataclass(frozen=True)
-class SyntheticDiscrete(PlaneExperiment):
+class SyntheticDiscrete(SyntheticExperiment):
     """As the continuous experiment; tables are categorical for additive models.
 
     A binomial has one number for 32 states, so it takes many of them: ``binomial_units``, of
@@ -53,9 +53,9 @@ class SyntheticDiscrete(PlaneExperiment):
         return [*tables, *binomials]
 
     def perform(self, run: Run, place: Place) -> Mapping[str, Any]:
-        plane = self.plane(run["set"])
-        bins = Bins.over(plane, self.bins)
-        train, valid, test = (bins.number(part).double() for part in plane.rows)
+        dataset = self.load(run["set"])
+        bins = Bins.over(dataset, self.bins)
+        train, valid, test = (bins.number(part).double() for part in dataset.rows)
         rows = (train, valid, test)
         family = family_of(run["inputs"], run["model"], self.bins)
 
@@ -68,10 +68,10 @@ class SyntheticDiscrete(PlaneExperiment):
     def present(self, records: Sequence[Record], outputs: Outputs) -> None:
         masses, truths = {}, {}
         for name in self.sets:
-            plane = self.plane(name)
-            bins = Bins.over(plane, self.bins)
-            masses[name] = bins.log_masses(plane.log_density)
-            first, second = bins.number(plane.test).unbind(1)
+            dataset = self.load(name)
+            bins = Bins.over(dataset, self.bins)
+            masses[name] = bins.log_masses(dataset.log_density)
+            first, second = bins.number(dataset.test).unbind(1)
             truths[name] = float(masses[name][first, second].mean())
         outputs.table(
             "scores",
@@ -91,7 +91,7 @@ class SyntheticDiscrete(PlaneExperiment):
                 f"masses_{kind}",
                 f"Probabilities of the bins, {kind} inputs, the seed of each model chosen by "
                 "validation; each row has one colour scale. Below: mean test log-likelihoods.",
-                synthetic_pages.draw_planes(panels),
+                synthetic_pages.draw_densities(panels),
             )
         outputs.figure(
             "scores",

@@ -1,4 +1,4 @@
-"""What the two experiments on planes have in common: their sets, and how models learn them."""
+"""What the two experiments on synthetic data have in common: their sets, and how models learn."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from torch import Tensor
 
 from studies.grid.experiment import Experiment, Place, Run
 from studies.models.ensemble import Member
+from studies.models.training import Schedule
 from studies.paper.synthetic_models import (
     MPC,
     MPC2,
     NPC2,
     SPECTRAL,
-    Plane,
     RootGrid,
+    SyntheticSet,
     learn,
     learn_from_root,
-    load_plane,
+    load_synthetic,
 )
-from studies.models.training import Schedule
 
 
 @dataclass(frozen=True)
-class PlaneExperiment(Experiment):
+class SyntheticExperiment(Experiment):
     """Sets and, in their order, the K that is drawn; all K that are compared; how to learn.
 
     ``data`` is a folder of arrays to use instead of fresh draws. Models that start from √p begin
@@ -49,9 +49,9 @@ class PlaneExperiment(Experiment):
     bandwidths: tuple[float, ...] = (0.2, 0.3, 0.5)
     smoothings: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
 
-    def plane(self, name: str) -> Plane:
+    def load(self, name: str) -> SyntheticSet:
         """One of the sets."""
-        return load_plane(name, self.data, self.rows, self.data_seed)
+        return load_synthetic(name, self.data, self.rows, self.data_seed)
 
     def learned(
         self,

@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 
 import subtractive as sub
-from subtractive.data.synthetic import SHAPES, LogDensity, draw, find_frame
 from studies.grid.experiment import Place, Run
 from studies.models.ensemble import Member
+from studies.models.training import Fitted, Schedule, train_ensemble
 from studies.paper.spectral_start import start_from_root
-from studies.models.training import Fitted, Schedule, train_bundle
+from subtractive.data.synthetic import SHAPES, LogDensity, draw, find_frame
 from subtractive.inputs.base import InputFamily
 
 MPC, MPC2, NPC2, SPECTRAL = "MPC", "MPC²", "NPC²", "NPC² from √p"
 
 
-class Plane(NamedTuple):
+class SyntheticSet(NamedTuple):
     """Rows for training, validation and test, (n, 2), and the truth behind them."""
 
     train: Tensor
@@ -39,12 +39,12 @@ class Plane(NamedTuple):
 
 
 @cache
-def load_plane(name: str, folder: str, sizes: tuple[int, int, int], seed: int) -> Plane:
+def load_synthetic(name: str, folder: str, sizes: tuple[int, int, int], seed: int) -> SyntheticSet:
     """One of the four sets: from a folder of arrays, or if that is empty, drawn from a seed."""
     if name not in SHAPES:
         raise ValueError(f"there is no synthetic set {name!r}: choose from {', '.join(SHAPES)}.")
     if not folder:
-        return Plane(*draw(name, sizes, seed))
+        return SyntheticSet(*draw(name, sizes, seed))
     file = f"{name}_continuous.npz"
     paths = [Path(folder) / file, Path(folder) / "synthetic2d" / file]
     path = next(filter(Path.is_file, paths), paths[0])
@@ -54,19 +54,19 @@ def load_plane(name: str, folder: str, sizes: tuple[int, int, int], seed: int) -
         parts = [torch.from_numpy(arrays[part]).double() for part in ("train", "valid", "test")]
     train, valid, test = (part[:size] for part, size in zip(parts, sizes, strict=True))
     truth = find_frame(name, torch.cat(parts)).log_density(SHAPES[name].log_density)
-    return Plane(train, valid, test, truth)
+    return SyntheticSet(train, valid, test, truth)
 
 
 @dataclass(frozen=True)
 class Bins:
-    """Uniform bins over each variable of a plane, from edges (2, bins + 1)."""
+    """Uniform bins over each of two variables, from edges (2, bins + 1)."""
 
     edges: Tensor
 
     @classmethod
-    def over(cls, plane: Plane, count: int) -> Bins:
-        """Bins over all rows of a plane."""
-        low, high = domain_of(plane, 0.0)
+    def over(cls, dataset: SyntheticSet, count: int) -> Bins:
+        """Bins over all rows of a dataset."""
+        low, high = domain_of(dataset, 0.0)
         steps = torch.linspace(0, 1, count + 1, dtype=torch.float64)
         return cls(low[:, None] + (high - low)[:, None] * steps)
 
@@ -91,16 +91,18 @@ class Bins:
         return masses.log()
 
 
-def domain_of(plane: Plane, margin: float) -> tuple[Tensor, Tensor]:
+def domain_of(dataset: SyntheticSet, margin: float) -> tuple[Tensor, Tensor]:
     """The least and largest values of each variable in all rows, (2,), a little apart."""
-    every = torch.cat(plane.rows)
+    every = torch.cat(dataset.rows)
     low, high = every.amin(0), every.amax(0)
     return low - margin * (high - low), high + margin * (high - low)
 
 
-def splines_over(plane: Plane, model: str, num_bases: int, margin: float) -> list[InputFamily]:
+def splines_over(
+    dataset: SyntheticSet, model: str, num_bases: int, margin: float
+) -> list[InputFamily]:
     """A spline family for each variable, on the domain of the data."""
-    low, high = domain_of(plane, margin)
+    low, high = domain_of(dataset, margin)
     positive = model in (MPC, MPC2)
     return [
         sub.Spline(num_bases, domain=(a, b), non_negative=positive)
@@ -162,7 +164,7 @@ def learn(
     members = [make(seed) for seed in seeds]
     for member, seed in zip(members, seeds, strict=True):
         sub.initialise(member, rows[0], seed=seed)
-    return _kept(members, train_bundle(members, rows, schedule, seeds=seeds), seeds, place)
+    return _kept(members, train_ensemble(members, rows, schedule, seeds=seeds), seeds, place)
 
 
 def learn_from_root(
@@ -183,7 +185,7 @@ def learn_from_root(
         return member
 
     points = list(product(grid.bandwidths, grid.smoothings))
-    tried = train_bundle(
+    tried = train_ensemble(
         [begin(seeds[0], bandwidth) for bandwidth, _ in points],
         rows,
         schedule,
@@ -194,7 +196,7 @@ def learn_from_root(
     bandwidth, smoothing = points[best]
     members = [begin(seed, bandwidth) for seed in seeds]
     strengths = [smoothing] * len(seeds)
-    fitted = train_bundle(members, rows, schedule, seeds=seeds, smoothing=strengths)
+    fitted = train_ensemble(members, rows, schedule, seeds=seeds, smoothing=strengths)
     chosen = {"bandwidth": bandwidth, "smoothing": smoothing}
     return chosen | _kept(members, fitted, seeds, place)
 

@@ -100,7 +100,7 @@ def _draw_curve(axes: Axes, group: Sequence[Record], truth: float) -> None:
     axes.set_xticks(sorted({record.run["units"] for record in group}))
 
 
-def draw_planes(panels: Mapping[str, Mapping[str, tuple[Tensor, str]]]) -> Figure:
+def draw_densities(panels: Mapping[str, Mapping[str, tuple[Tensor, str]]]) -> Figure:
     """Densities as heat maps, a row for each set on one colour scale, each with a note below.
 
     A panel is a density on a grid (y, x) and the note.

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, final
 import subtractive as sub
 from studies.data.real import load_real
 from studies.data.splits import Splits
-from studies.paper import uci_pages
 from studies.grid.experiment import Place, Record, Run, Staged
+from studies.grid.outputs import Outputs
 from studies.models.baselines import (
     COUPLING,
     FLOWS,
@@ -23,11 +23,11 @@ from studies.models.baselines import (
     fit_gaussian,
     fit_mixture,
 )
-from studies.models.tree_mixtures import BINARY, LINEAR, Forest, spline_families
-from studies.models.evaluation import judge
-from studies.grid.outputs import Outputs
-from studies.paper.synthetic_models import MPC, MPC2, NPC2
+from studies.models.evaluation import evaluate
 from studies.models.training import Schedule
+from studies.models.tree_mixtures import BINARY, LINEAR, TreeMixture, spline_families
+from studies.paper import uci_pages
+from studies.paper.synthetic_models import MPC, MPC2, NPC2
 from studies.paper.uci_paper import NUM_BASES, NUM_TREES, SETS, Grid, grid_of
 from subtractive.inputs.base import InputFamily
 
@@ -85,9 +85,9 @@ class Uci(Staged):
     def perform(self, run: Run, place: Place) -> Mapping[str, Any]:
         splits = load_real(run["set"], self.data).head(self.rows)
         if "tree" not in run:
-            return self._compete(run, splits)
-        forest = Forest(run["model"], run["tree"], run["units"], self.num_trees)
-        density = forest.build(splits.train, self._families(run, splits), run["seed"])
+            return self._fit_baseline(run, splits)
+        mixture = TreeMixture(run["model"], run["tree"], run["units"], self.num_trees)
+        density = mixture.build(splits.train, self._families(run, splits), run["seed"])
         density, splits = density.to(self.device), splits.to(self.device)
         history = sub.fit(
             density,
@@ -107,7 +107,7 @@ class Uci(Staged):
         density.save(place("model"))
         count = sum(parameter.numel() for parameter in density.parameters())
         facts = {"parameters": count, "epochs": len(history.epochs), "stopped": history.stopped}
-        return judge(density.log_prob, splits) | facts
+        return evaluate(density.log_prob, splits) | facts
 
     def present(self, records: Sequence[Record], outputs: Outputs) -> None:
         for name in self.sets:
@@ -151,7 +151,7 @@ class Uci(Staged):
             return spline_families(splits.rows, run["model"], self.num_bases)
         raise ValueError(f"inputs are 'Gaussian' and 'spline', got {run['inputs']!r}.")
 
-    def _compete(self, run: Run, splits: Splits) -> dict[str, Any]:
+    def _fit_baseline(self, run: Run, splits: Splits) -> dict[str, Any]:
         model, seed = run["model"], run["seed"]
         if model == GAUSSIAN:
             return fit_gaussian(splits)

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from studies.grid.experiment import Record
-from studies.models.evaluation import mean_and_deviation, score
 from studies.grid.outputs import Outputs
+from studies.models.evaluation import mean_and_deviation, score
 from studies.paper.synthetic_models import NPC2
 from studies.paper.uci_paper import BEST, OTHERS, REPEATED, Number
 from subtractive.report.figures import quiet

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import subtractive as sub
-from subtractive.data.synthetic import henon
 from studies.grid.experiment import Experiment, Place, Record, Run
 from studies.grid.outputs import Outputs
 from studies.models.training import Schedule, train
+from subtractive.data.synthetic import henon
 from subtractive.report.figures import MODEL, OTHER, quiet
 
 SQUARED, MONOTONIC = "NPC²", "MPC"

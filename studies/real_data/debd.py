@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 import subtractive as sub
 from studies.data.binary import SETS, load_binary
 from studies.grid.experiment import Experiment, Place, Record, Run
-from studies.models.tree_mixtures import BINARY, CHOW_LIU, COMPLEX, LINEAR, SQUARES, Forest
-from studies.models.evaluation import grouped, judge, spread
 from studies.grid.outputs import Outputs
-from studies.paper.synthetic_models import MPC, MPC2, NPC2
+from studies.models.evaluation import evaluate, grouped, spread
 from studies.models.training import Schedule, train
+from studies.models.tree_mixtures import BINARY, CHOW_LIU, COMPLEX, LINEAR, SQUARES, TreeMixture
+from studies.paper.synthetic_models import MPC, MPC2, NPC2
 from subtractive.inputs.base import InputFamily
 from subtractive.report.figures import quiet
 
@@ -66,13 +66,13 @@ class Debd(Experiment):
     def perform(self, run: Run, place: Place) -> Mapping[str, Any]:
         splits = load_binary(run["set"], self.data).head(self.rows)
         outputs = self.squares if run["model"] == SQUARES else 1
-        forest = Forest(run["model"], run["tree"], run["units"], outputs=outputs)
-        density = forest.build(splits.train, family_of(run["model"]), run["seed"])
+        mixture = TreeMixture(run["model"], run["tree"], run["units"], outputs=outputs)
+        density = mixture.build(splits.train, family_of(run["model"]), run["seed"])
         schedule = Schedule(self.epochs, self.learning_rate, self.batch_size)
         history = train(density, (splits.train, splits.valid), schedule, seed=run["seed"])
         count = sum(parameter.numel() for parameter in density.parameters())
         facts = {"parameters": count, "epochs": len(history.epochs)}
-        return judge(density.log_prob, splits) | facts
+        return evaluate(density.log_prob, splits) | facts
 
     def present(self, records: Sequence[Record], outputs: Outputs) -> None:
         outputs.table(

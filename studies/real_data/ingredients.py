@@ -13,19 +13,19 @@ import subtractive as sub
 from studies.data.real import load_real
 from studies.data.splits import Splits
 from studies.grid.experiment import Experiment, Place, Record, Run
+from studies.grid.outputs import Outputs
+from studies.models.evaluation import evaluate, grouped, score, spread
+from studies.models.training import Schedule, train
 from studies.models.tree_mixtures import (
     BINARY,
     CHOW_LIU,
     COMPLEX,
     LINEAR,
     SQUARES,
-    Forest,
+    TreeMixture,
     spline_families,
 )
-from studies.models.evaluation import grouped, judge, score, spread
-from studies.grid.outputs import Outputs
 from studies.paper.synthetic_models import MPC
-from studies.models.training import Schedule, train
 from subtractive.inputs.base import InputFamily
 from subtractive.report.figures import MODEL, quiet
 
@@ -45,10 +45,10 @@ class Tree:
 
     def build(self, splits: Splits, num_units: int, seed: int) -> sub.Density:
         """The density at its start."""
-        forest = Forest(self.model, self.tree, num_units, self.trees, self.squares)
+        mixture = TreeMixture(self.model, self.tree, num_units, self.trees, self.squares)
         if self.group > 1:
-            return forest.build_grouped(splits.train, self.group, seed)
-        return forest.build(splits.train, self._inputs(splits, num_units), seed)
+            return mixture.build_grouped(splits.train, self.group, seed)
+        return mixture.build(splits.train, self._inputs(splits, num_units), seed)
 
     def _inputs(self, splits: Splits, num_bases: int) -> Sequence[InputFamily] | InputFamily:
         if self.inputs == GAUSSIANS:
@@ -113,7 +113,7 @@ class Ingredients(Experiment):
         schedule = Schedule(self.epochs, self.rate, self.batch)
         train(density, (splits.train, splits.valid), schedule, seed=run["seed"])
         parameters = sum(p.numel() for p in density.parameters())
-        return judge(density.log_prob, splits) | {"parameters": parameters}
+        return evaluate(density.log_prob, splits) | {"parameters": parameters}
 
     def present(self, records: Sequence[Record], outputs: Outputs) -> None:
         outputs.table(

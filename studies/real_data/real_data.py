@@ -15,12 +15,12 @@ import subtractive as sub
 from studies.data.real import load_real
 from studies.data.splits import Splits
 from studies.grid.experiment import Experiment, Place, Record, Run
-from studies.models.baselines import FLOWS, GAUSSIAN, NSF, fit_flow, fit_gaussian
-from studies.models.tree_mixtures import BINARY, SQUARES, Forest
-from studies.models.evaluation import grouped, judge, score, spread
 from studies.grid.outputs import Outputs
-from studies.paper.synthetic_models import MPC
+from studies.models.baselines import FLOWS, GAUSSIAN, NSF, fit_flow, fit_gaussian
+from studies.models.evaluation import evaluate, grouped, score, spread
 from studies.models.training import Schedule, train
+from studies.models.tree_mixtures import BINARY, SQUARES, TreeMixture
+from studies.paper.synthetic_models import MPC
 from subtractive.report.figures import MODEL, quiet
 
 EM, FROM_EM, MPC_FROM_EM = "EM", "squares from EM", "MPC from EM"
@@ -231,7 +231,7 @@ def learn(recipe: Recipe, splits: Splits, seed: int, place: Place) -> dict[str, 
         hidden = (recipe.units, recipe.units)
         return fit_flow(recipe.model, splits, schedule, hidden=hidden, seed=seed)
     starts = [START[recipe.model](recipe, splits, one) for one in member_seeds(recipe, seed)]
-    before = judge(starts[0].log_prob, splits)
+    before = evaluate(starts[0].log_prob, splits)
     density = starts[0] if len(starts) == 1 else sub.Mixture(starts)
     facts: dict[str, Any] = {"parameters": sum(p.numel() for p in density.parameters())}
     if recipe.model == EM:
@@ -241,7 +241,7 @@ def learn(recipe: Recipe, splits: Splits, seed: int, place: Place) -> dict[str, 
         train(member, (splits.train, splits.valid), schedule, seed=one)
     density.save(place("model"))
     facts |= {"start": before["test"], "epochs": recipe.epochs}
-    return judge(density.log_prob, splits) | facts
+    return evaluate(density.log_prob, splits) | facts
 
 
 def member_seeds(recipe: Recipe, seed: int) -> list[int]:
@@ -280,10 +280,10 @@ def from_frames(recipe: Recipe, splits: Splits, seed: int) -> sub.Density:
 def from_columns(recipe: Recipe, splits: Splits, seed: int) -> sub.Density:
     """Random binary trees, of single variables or of groups of correlated ones."""
     model = MPC if recipe.model == ADDITIVE else SQUARES
-    forest = Forest(model, BINARY, recipe.units, recipe.trees, recipe.squares)
+    mixture = TreeMixture(model, BINARY, recipe.units, recipe.trees, recipe.squares)
     if recipe.group == 1:
-        return forest.build(splits.train, sub.Gaussian(), seed)
-    return forest.build_grouped(splits.train, recipe.group, seed)
+        return mixture.build(splits.train, sub.Gaussian(), seed)
+    return mixture.build_grouped(splits.train, recipe.group, seed)
 
 
 START: dict[str, Callable[[Recipe, Splits, int], sub.Density]] = {

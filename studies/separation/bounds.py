@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from subtractive.inputs.embedding import whole_number
 from studies.separation.disjointness import (
     UndirectedGraph,
     communication_matrix,
     matching_graph,
 )
+from subtractive.inputs.embedding import whole_number
 
 MOST_EDGES_FOR_COVER = 4  # 2^(2^n) sets of rows
 
@@ -61,7 +61,7 @@ class GraphRow(NamedTuple):
 def separation_table(sizes: Iterable[int]) -> list[MatchingRow]:
     """Sizes, ranks and bounds for matchings of n edges.
 
-    >>> for row in sub.separation_table([2, 4, 8]):
+    >>> for row in separation_table([2, 4, 8]):
     ...     print(row.num_edges, row.circuit_size, row.rank, row.least_nonnegative_rank)
     2 15 4 3
     4 45 11 6
@@ -88,8 +88,8 @@ def separation_table(sizes: Iterable[int]) -> list[MatchingRow]:
 def expander_table(graphs: Iterable[UndirectedGraph]) -> list[GraphRow]:
     """Sizes and bounds for graphs of any kind; for expanders the bounds grow exponentially.
 
-    >>> graphs = [sub.random_regular_graph(n, 6) for n in (20, 80, 320)]
-    >>> [row.split_bound > row.circuit_size for row in sub.expander_table(graphs)]
+    >>> graphs = [random_regular_graph(n, 6) for n in (20, 80, 320)]
+    >>> [row.split_bound > row.circuit_size for row in expander_table(graphs)]
     [False, False, True]
     """
     rows = []
@@ -143,7 +143,7 @@ def most_disjoint_pairs(num_edges: int) -> int:
 
     The covering bound is 3^n over this number.
 
-    >>> [sub.most_disjoint_pairs(n) for n in (1, 2, 3)]
+    >>> [most_disjoint_pairs(n) for n in (1, 2, 3)]
     [2, 4, 8]
     """
     n = whole_number("num_edges", num_edges, 1)

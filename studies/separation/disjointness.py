@@ -147,7 +147,7 @@ def unique_disjointness(
 
     The first product is the constant one; each other one is x_u x_v for an edge.
 
-    >>> p = sub.unique_disjointness(sub.matching_graph(1), dtype=torch.float64)
+    >>> p = unique_disjointness(matching_graph(1), dtype=torch.float64)
     >>> p.log_square(torch.tensor([[0, 0], [0, 1], [1, 1]])).exp().detach()
     tensor([1., 1., 0.], dtype=torch.float64)
     """

@@ -19,10 +19,10 @@ from subtractive.circuits.route import Visit
 from subtractive.densities.base import Density
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
-from subtractive.sequences.automaton import Automaton
 from subtractive.inputs.base import Tensors, Window
 from subtractive.numerics.leaf_message import LeafMessage, side_by_side
 from subtractive.numerics.scaled import Scaled, add_rows, multiply, normalise_rows, safe_log
+from subtractive.sequences.automaton import Automaton
 
 
 class Before(NamedTuple):
@@ -191,8 +191,7 @@ def _check(circuit: Circuit) -> int:
     ):
         raise ValueError(
             "questions about sequences need a real circuit over linear_tree(d), d >= 2, of "
-            "Hadamard layers, with one discrete family of the same tokens at every position: see "
-            "subtractive.distillation.models."
+            "Hadamard layers, with one discrete family of the same tokens at every position."
         )
     count = counts.pop()
     assert count is not None

@@ -1,8 +1,8 @@
-"""A teacher that must use certain words, guided by its distilled model.
+"""A language model that must use certain words, guided by an exact model of sequences.
 
-At each step the teacher's next-token distribution is multiplied by the distilled model's exact
+At each step the language model's next-token distribution is multiplied by the exact model's
 probability that all words can still occur: ``p(x_t | x_<t) · q(words | x_<=t)``, normalised. The
-model's probability is zero where the words no longer fit: every text contains them.
+latter is zero where the words no longer fit: every text contains them.
 """
 
 from __future__ import annotations
@@ -15,55 +15,54 @@ import torch
 from torch import Tensor
 
 from subtractive.densities.base import Density
+from subtractive.inputs.drawing import uniforms
+from subtractive.numerics.inversion import choose_cell
 from subtractive.sequences.automaton import ANYTHING, Word, as_words, contains_all
 from subtractive.sequences.chain import Before, Chain, Reading
 from subtractive.sequences.endings import Endings
-from studies.distillation.sampling import Samples, draw_from_teacher
-from studies.distillation.teachers import Teacher
-from studies.distillation.vocabulary import Vocabulary
-from subtractive.inputs.drawing import uniforms
-from subtractive.numerics.inversion import choose_cell
 
-Accepts = Callable[[list[int]], bool]  # whether a sequence contains what it must
+# log-probabilities (n, v) of the next token after beginnings (n, t), t = 0, 1, ...
+NextToken = Callable[[Tensor], Tensor]
 
 
-class Tried(NamedTuple):
-    """What the teacher alone achieves, and what rejection keeps of it."""
+class Samples(NamedTuple):
+    """Sequences (n, d) and the language model's log-probability of each, (n,) in float64."""
 
-    everything: Samples
-    is_accepted: Tensor  # (n,) bool
-
-    @property
-    def rate(self) -> float:
-        """The share of texts that contain the words."""
-        return float(self.is_accepted.double().mean())
-
-    @property
-    def accepted(self) -> Samples:
-        """The texts that rejection keeps."""
-        rows = self.is_accepted.nonzero()[:, 0]
-        return Samples(self.everything.tokens[rows], self.everything.log_prob[rows])
+    tokens: Tensor
+    log_prob: Tensor
 
 
 @final
 class Guide:
-    """A distilled model that knows which words must still come.
+    """An exact model that knows which words must still come.
 
-    Words are phrases of the teacher's tokens, or sets of phrases any of which will do.
+    Words are phrases of the language model's tokens, or sets of phrases any of which will do.
+    ``states`` (v,) has the state of the exact model that stands for each token, several tokens
+    perhaps sharing one; without it tokens are states.
+
+    >>> model = sub.SquaredCircuit(sub.Circuit(sub.linear_tree(4), sub.Embedding(5), num_units=2))
+    >>> guide = Guide(model, [[2, 3]])
+    >>> def uniform(beginning): return torch.zeros(len(beginning), 5).log_softmax(1)
+    >>> samples = generate(uniform, guide, 10)
+    >>> all(guide.accepts(text) for text in samples.tokens.tolist())
+    True
     """
 
-    def __init__(self, model: Density, vocabulary: Vocabulary, words: Sequence[object]) -> None:
+    def __init__(
+        self, model: Density, words: Sequence[object], *, states: Tensor | None = None
+    ) -> None:
         chain = Chain(model)
-        if vocabulary.num_states != chain.num_tokens:
+        self.states = torch.arange(chain.num_tokens) if states is None else states
+        if self.states.dim() != 1 or int(self.states.max()) + 1 != chain.num_tokens:
             raise ValueError(
-                f"the vocabulary has {vocabulary.num_states} states, the model "
-                f"{chain.num_tokens}: they belong to different runs."
+                f"states must be numbers (v,) up to {chain.num_tokens - 1}, that of each token in "
+                f"the model, got shape {tuple(self.states.shape)} up to {int(self.states.max())}."
             )
-        self.vocabulary, self.length = vocabulary, chain.length
-        checked = as_words(words, vocabulary.num_tokens)
+        self.length, self.num_tokens = chain.length, len(self.states)
+        checked = as_words(words, self.num_tokens)
         self.accepts = contains_all(checked).accepts
         allowed = torch.ones(chain.length, chain.num_tokens, dtype=torch.bool)
-        automaton = contains_all([_states_of(word, vocabulary) for word in checked])
+        automaton = contains_all([_in_states(word, self.states) for word in checked])
         self.wanted = Endings(chain, Reading(allowed, automaton))
         self.free = Endings(chain, Reading(allowed, ANYTHING))
         if bool((self.wanted.after[0].log_scale[0, 0] == -math.inf).all()):
@@ -80,63 +79,49 @@ class Guide:
         chances = torch.where(free == -math.inf, -math.inf, wanted - free).clamp(max=0.0)
         arrived = torch.tensor(self.wanted.reading.automaton.accepting)[states]
         chances = torch.where(arrived[:, None], 0.0, chances)
-        return chances[:, self.vocabulary.table]
+        return chances[:, self.states]
 
 
 @torch.no_grad()
 def generate(
-    teacher: Teacher,
+    next_token: NextToken,
     guide: Guide,
     num_samples: int,
     *,
     generator: torch.Generator | None = None,
 ) -> Samples:
-    """Texts that contain the words of a guide, and the teacher's log-probabilities of them."""
-    if teacher.num_tokens != guide.vocabulary.num_tokens:
-        raise ValueError(
-            f"the teacher knows {teacher.num_tokens} tokens, the vocabulary of the model "
-            f"{guide.vocabulary.num_tokens}: they do not belong together."
-        )
-    reader = teacher.begin(num_samples, guide.length)
+    """Texts of a language model that contain the words of a guide, and its log-probabilities.
+
+    ``next_token`` is called once for each position in turn, with all that stands before it.
+    """
     before, states = guide.wanted.start(num_samples)
-    columns, total = [], torch.zeros(num_samples, dtype=torch.float64)
+    tokens = torch.empty(num_samples, 0, dtype=torch.long)
+    total = torch.zeros(num_samples, dtype=torch.float64)
     for position in range(guide.length):
-        log_next = reader.log_next
-        tokens = _draw(log_next + guide.log_chances(before, states, position), generator)
-        total += log_next.gather(1, tokens[:, None])[:, 0]
-        columns.append(tokens)
-        read = guide.vocabulary.table[tokens]
-        before, states = guide.wanted.advance(before, states, position, read)
-        if position + 1 < guide.length:
-            reader.read(tokens)
-    return Samples(torch.stack(columns, 1), total)
+        log_next = next_token(tokens).double()
+        if log_next.shape != (num_samples, guide.num_tokens):
+            raise ValueError(
+                f"next_token must give log-probabilities of shape "
+                f"{(num_samples, guide.num_tokens)}, one for each token that the guide knows, "
+                f"got {tuple(log_next.shape)}."
+            )
+        chosen = _draw(log_next + guide.log_chances(before, states, position), generator)
+        total += log_next.gather(1, chosen[:, None])[:, 0]
+        tokens = torch.cat([tokens, chosen[:, None]], 1)
+        before, states = guide.wanted.advance(before, states, position, guide.states[chosen])
+    return Samples(tokens, total)
 
 
-@torch.no_grad()
-def try_teacher(
-    teacher: Teacher,
-    accepts: Accepts,
-    num_samples: int,
-    length: int,
-    *,
-    generator: torch.Generator | None = None,
-) -> Tried:
-    """Texts of the teacher alone, and which of them contain the words by chance."""
-    samples = draw_from_teacher(teacher, num_samples, length, generator)
-    accepted = [accepts(row) for row in samples.tokens.tolist()]
-    return Tried(samples, torch.tensor(accepted, dtype=torch.bool))
-
-
-def _states_of(word: Word, vocabulary: Vocabulary) -> Word:
-    """The phrases of a word in the states of a model."""
-    known = set(vocabulary.kept)
-    phrases = [phrase for phrase in word if known.issuperset(phrase)]
+def _in_states(word: Word, states: Tensor) -> Word:
+    """The phrases of a word in the states of a model, those whose tokens it tells from others."""
+    own = states.bincount()[states] == 1  # (v,)
+    phrases = [phrase for phrase in word if bool(own[list(phrase)].all())]
     if not phrases:
         raise ValueError(
-            f"the model does not know the tokens {list(word[0])} of a required word: they do not "
-            "occur in what it was trained on. Choose another word."
+            f"the model does not know the tokens {list(word[0])} of a required word: it does not "
+            "tell them from others. Choose another word."
         )
-    return tuple(tuple(vocabulary.state(token) for token in phrase) for phrase in phrases)
+    return tuple(tuple(states[list(phrase)].tolist()) for phrase in phrases)
 
 
 def _draw(logs: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -144,6 +129,7 @@ def _draw(logs: Tensor, generator: torch.Generator | None) -> Tensor:
     peak = logs.amax(1, keepdim=True)
     if not bool((peak > -math.inf).all()):
         raise ArithmeticError(
-            "the teacher gives probability zero to every token with which the words still fit."
+            "the language model gives probability zero to every token with which the words still "
+            "fit."
         )
     return choose_cell((logs - peak).exp(), uniforms(len(logs), generator))[0]

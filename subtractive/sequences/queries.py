@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from subtractive.densities.base import Density
+from subtractive.inference.box import in_box
+from subtractive.inference.evidence import check_possible, given_row, make_evidence
 from subtractive.sequences.automaton import ANYTHING, as_words, contains_all
 from subtractive.sequences.chain import Before, Chain, Reading
 from subtractive.sequences.endings import Endings
-from subtractive.inference.box import in_box
-from subtractive.inference.evidence import check_possible, given_row, make_evidence
 
 Known = Mapping[int, int]
 

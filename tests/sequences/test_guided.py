@@ -7,11 +7,11 @@ import math
 import pytest
 import torch
 
-from subtractive.sequences.automaton import as_words, contains_all
-from subtractive.sequences.guided import Guide, generate, try_teacher
 from studies.distillation.models import monotonic_chain, squared_chain
 from studies.distillation.teachers import Reader, Teacher
 from studies.distillation.vocabulary import Vocabulary
+from subtractive.sequences.automaton import as_words, contains_all
+from subtractive.sequences.guided import Guide, generate, try_teacher
 
 LENGTH, TOKENS = 4, 6
 VOCABULARY = Vocabulary((0, 2, 3, 5), TOKENS)  # tokens 1 and 4 are unknown

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from studies.distillation.runs import Data, Plan, load_model, run
 
 import subtractive as sub
-from subtractive.cli import main
 from studies.distillation import runs, sampling
 from studies.distillation.commands import find_model
 from studies.distillation.comparison import text_contains
@@ -22,10 +22,10 @@ from studies.distillation.models import (
     squared_chain,
     sum_weights,
 )
-from studies.distillation.runs import Data, Plan, load_model, run
 from studies.distillation.sweep import Sweep, Variant, p_value, run_sweep, summarise
 from studies.distillation.tokenizers import LlamaTokenizer
 from studies.distillation.vocabulary import make_vocabulary
+from subtractive.cli import main
 
 LENGTH, TOKENS = 5, 9
 ADDITIVE = Variant("monotonic", (("dirichlet", 0.1),))

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-
-from subtractive.cli import main
-from studies.grid.experiment import Staged
 from subtractive.experiments.claims import Claims
-from studies.grid.progress import look
-from studies.grid.running import Workers, begin, execute
-from studies.paper.splines import Splines
-from studies.grid.records import Runs, identify
 from subtractive.experiments.worker import main as worker
 from subtractive.experiments.worker import read_study
+
+from studies.grid.experiment import Staged
+from studies.grid.progress import look
+from studies.grid.records import Records, identify
+from studies.grid.running import Workers, begin, execute
+from studies.paper.splines import Splines
+from subtractive.cli import main
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -99,7 +99,7 @@ def test_runs_that_fail_are_told_and_tried_again(tmp_path):
     study = Splines(orders=(2,), bases=(1, 5), pairs=1)  # a quadratic spline needs three bases
     with pytest.raises(ChildProcessError, match=r"1 of the runs failed, one of them with .*3"):
         execute(study, tmp_path, progress=False, workers=Workers(1))
-    store = Runs(tmp_path / "runs")
+    store = Records(tmp_path / "runs")
     assert [store.has(run) for run in study.runs()] == [False, True]
     seen = look(study.runs(), store)
     assert seen.counts == {"done": 1, "running": 0, "failed": 1, "waiting": 0}
@@ -205,7 +205,7 @@ def test_later_runs_follow_from_earlier_ones(tmp_path):
     outputs = execute(Contest(), tmp_path, progress=False)
     lines = (outputs.folder / "all.csv").read_text().splitlines()
     assert lines[1:] == ["3,0,9", "9,0,81", "4,0,16", "9,1,81", "9,2,81"]
-    store = Runs(tmp_path / "runs")
+    store = Records(tmp_path / "runs")
     store.file({"number": 3, "repeat": 0}, "json").unlink()
     assert len(store.known(Contest())) == 3
 
@@ -224,7 +224,7 @@ def test_one_run_can_be_done_by_name_and_only_the_first_process_keeps_its_record
 ):
     study = Splines(orders=(1,), bases=(5, 6), pairs=1)
     begin(study, tmp_path, command="", resume=False)
-    store, (first, second) = Runs(tmp_path / "runs"), study.runs()
+    store, (first, second) = Records(tmp_path / "runs"), study.runs()
     monkeypatch.setenv("RANK", "1")
     assert worker([str(tmp_path), "--only", identify(second)]) == 0
     assert not store.has(second)

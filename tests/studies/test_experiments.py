@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from subtractive.cli import main
+from studies.grid.running import execute
 from studies.paper.cost import Cost
 from studies.paper.overflow import Overflow
-from studies.registry import EXPERIMENTS
 from studies.paper.ring import Ring
-from studies.grid.running import execute
 from studies.paper.separation import Separation
 from studies.paper.splines import Splines
 from studies.paper.synthetic_continuous import SyntheticContinuous
 from studies.paper.synthetic_discrete import SyntheticDiscrete
 from studies.paper.weights import Weights
+from studies.registry import EXPERIMENTS
+from subtractive.cli import main
 
-PLANES = {
+SYNTHETIC = {
     "sets": ("rings", "banana"),
     "shown_units": (3, 2),
     "units": (2,),
@@ -34,8 +34,8 @@ PLANES = {
 # The same code as --quick and the full form, in a few seconds.
 TINY = {
     "ring": Ring(additive=(2,), rows=(300, 100, 100), epochs=3, seeds=(0, 1), frames=2),
-    "synthetic-continuous": SyntheticContinuous(**PLANES, num_bases=8),
-    "synthetic-discrete": SyntheticDiscrete(**PLANES, bins=8, binomial_units=(2, 4)),
+    "synthetic-continuous": SyntheticContinuous(**SYNTHETIC, num_bases=8),
+    "synthetic-discrete": SyntheticDiscrete(**SYNTHETIC, bins=8, binomial_units=(2, 4)),
     "overflow": Overflow(variables=(2, 512), seeds=(0,)),
     "splines": Splines(orders=(0, 2), bases=(5,), pairs=2),
     "separation": Separation(edges=(1, 3, 20), vertices=(8, 30), degree=3, enumerated=8),

@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 
 from studies.grid.experiment import Experiment
 from studies.grid.outputs import Outputs
-from studies.registry import EXPERIMENTS, full, quick
+from studies.grid.records import Records, identify
 from studies.grid.running import execute
-from studies.grid.records import Runs, identify
+from studies.registry import EXPERIMENTS, full, quick
 from subtractive.io.files import FileFormatError, partial_files
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +79,7 @@ def test_an_experiment_leaves_tables_figures_and_its_configuration(tmp_path):
 
 
 def test_finished_runs_are_not_done_again(tmp_path):
-    store = Runs(tmp_path / "runs")
+    store = Records(tmp_path / "runs")
     store.folder.mkdir()
     with pytest.raises(ValueError, match="unlucky"):
         execute(Squares(seed=11), tmp_path, progress=False)
@@ -116,7 +116,7 @@ def test_a_file_is_no_folder(tmp_path):
 
 
 def test_records_that_are_damaged_or_of_another_run_are_refused(tmp_path):
-    runs = Runs(tmp_path)
+    runs = Records(tmp_path)
     runs.write({"seed": 1}, {"score": 2.0}, seconds=0.5)
     assert runs.read({"seed": 1}).result == {"score": 2.0}
     path = runs.file({"seed": 1}, "json")
@@ -160,12 +160,12 @@ import os, signal
 from pathlib import Path
 from studies.registry import quick
 from subtractive.experiments import running, store
-class Killed(store.Runs):
+class Killed(store.Records):
     def write(self, run, result, *, seconds):
         super().write(run, result, seconds=seconds)
         if len(list(self.folder.glob("*.json"))) == 3:
             os.kill(os.getpid(), signal.SIGKILL)
-running.Runs = Killed
+running.Records = Killed
 running.execute(quick("splines"), Path("out"), progress=False)
 """
 

@@ -1,4 +1,4 @@
-"""The parts that experiments are made of: bundles, starts from √p, smoothing, bins, measures."""
+"""The parts that experiments are made of: ensembles, starts from √p, smoothing, bins, measures."""
 
 import numpy as np
 import pytest
@@ -6,48 +6,56 @@ import torch
 from scipy import integrate
 
 import subtractive as sub
-from subtractive.data.synthetic import SHAPES, draw
-from studies.models.ensemble import Bundle
+from studies.models.ensemble import Ensemble
 from studies.models.profiling import cpu_seconds, peak_megabytes
-from studies.paper.overflow import outcome, plain_partition
-from studies.paper.synthetic_models import MPC, MPC2, NPC2, Bins, build, load_plane, splines_over
 from studies.models.smoothing import smooth_after_steps, smoother
+from studies.models.training import Schedule, train, train_ensemble
+from studies.paper.overflow import outcome, plain_partition
 from studies.paper.spectral_start import nearest_of_rank, start_from_root
-from studies.models.training import Schedule, train, train_bundle
+from studies.paper.synthetic_models import (
+    MPC,
+    MPC2,
+    NPC2,
+    Bins,
+    build,
+    load_synthetic,
+    splines_over,
+)
 from studies.paper.weights import plain_weights, squared_weights
+from subtractive.data.synthetic import SHAPES, draw
 
 SIZES = (200, 60, 60)
 
 
 def members(model, seeds=(0, 1, 2)):
-    plane = load_plane("funnel", "", SIZES, 0)
-    families = splines_over(plane, model, 7, 0.01)
+    dataset = load_synthetic("funnel", "", SIZES, 0)
+    families = splines_over(dataset, model, 7, 0.01)
     made = [build(model, families, 3, seed).double() for seed in seeds]
-    return made, plane
+    return made, dataset
 
 
 @pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
 @pytest.mark.parametrize("model", [MPC, MPC2, NPC2])
 def test_a_bundle_is_the_product_of_its_members(model, seeds):
-    made, plane = members(model, seeds)
-    bundle = Bundle(made)
-    own = torch.stack([member.log_prob(plane.test) for member in made])  # (r, n)
-    joint = bundle.joint.log_prob(bundle.columns(plane.test))
+    made, dataset = members(model, seeds)
+    ensemble = Ensemble(made)
+    own = torch.stack([member.log_prob(dataset.test) for member in made])  # (r, n)
+    joint = ensemble.joint.log_prob(ensemble.columns(dataset.test))
     torch.testing.assert_close(joint, own.sum(0), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(bundle.scores(plane.test), own.mean(1), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(ensemble.scores(dataset.test), own.mean(1), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("model", [MPC, NPC2])
 def test_training_together_is_training_alone(model):
     seeds, schedule = (0, 1), Schedule(epochs=3, learning_rate=0.05, batch_size=32)
-    together, plane = members(model, seeds)
+    together, dataset = members(model, seeds)
     alone, _ = members(model, seeds)
-    fitted = train_bundle(together, plane.rows, schedule, seeds=seeds)
+    fitted = train_ensemble(together, dataset.rows, schedule, seeds=seeds)
     for seed, member, other, result in zip(seeds, alone, together, fitted, strict=True):
-        order = torch.randperm(len(plane.train), generator=torch.Generator().manual_seed(seed))
-        history = train(member, (plane.train[order], plane.valid), schedule)
+        order = torch.randperm(len(dataset.train), generator=torch.Generator().manual_seed(seed))
+        history = train(member, (dataset.train[order], dataset.valid), schedule)
         assert history.best_epoch == result.epoch
-        scores = [float(each.log_prob(plane.test).detach().mean()) for each in (member, other)]
+        scores = [float(each.log_prob(dataset.test).detach().mean()) for each in (member, other)]
         np.testing.assert_allclose(scores, result.test, rtol=1e-8, atol=1e-8)
 
 
@@ -62,26 +70,26 @@ def test_a_start_of_full_rank_is_the_histogram():
 
 
 def test_a_start_from_splines_is_near_the_truth():
-    plane = load_plane("banana", "", (4000, 100, 1000), 1)
-    density = build(NPC2, splines_over(plane, NPC2, 16, 0.0), 6, seed=0)
-    start_from_root(density, plane.train, bandwidth=0.5)
+    dataset = load_synthetic("banana", "", (4000, 100, 1000), 1)
+    density = build(NPC2, splines_over(dataset, NPC2, 16, 0.0), 6, seed=0)
+    start_from_root(density, dataset.train, bandwidth=0.5)
     with torch.no_grad():
-        score = float(density.log_prob(plane.test).mean())
-    assert score > float(plane.log_density(plane.test).mean()) - 0.1
+        score = float(density.log_prob(dataset.test).mean())
+    assert score > float(dataset.log_density(dataset.test).mean()) - 0.1
 
 
 def test_starts_of_different_seeds_differ_and_other_inputs_are_refused():
-    plane = load_plane("banana", "", SIZES, 0)
+    dataset = load_synthetic("banana", "", SIZES, 0)
     starts = []
     for seed in (0, 0, 1):
-        density = build(NPC2, splines_over(plane, NPC2, 8, 0.0), 2, seed=0)
-        start_from_root(density, plane.train, bandwidth=0.5, seed=seed)
+        density = build(NPC2, splines_over(dataset, NPC2, 8, 0.0), 2, seed=0)
+        start_from_root(density, dataset.train, bandwidth=0.5, seed=seed)
         starts.append(density.circuit.input_layer(0).get_tensor("coefficient").detach())
     assert torch.equal(starts[0], starts[1])
     assert not torch.equal(starts[0], starts[2])
     gaussian = sub.SquaredCircuit(sub.Circuit(sub.linear_tree(2), sub.Gaussian(), num_units=2))
     with pytest.raises(ValueError, match="needs splines or embeddings, got Gaussian"):
-        start_from_root(gaussian, plane.train, bandwidth=0.5)
+        start_from_root(gaussian, dataset.train, bandwidth=0.5)
 
 
 def test_the_nearest_function_of_a_rank_is_the_best_of_many():
@@ -123,23 +131,23 @@ def test_a_step_ends_with_smoothing():
 
 
 def test_bins_number_rows_as_floors_do():
-    plane = load_plane("cosine", "", SIZES, 0)
-    bins = Bins.over(plane, 8)
-    every = torch.cat(plane.rows)
+    dataset = load_synthetic("cosine", "", SIZES, 0)
+    bins = Bins.over(dataset, 8)
+    every = torch.cat(dataset.rows)
     low, high = every.amin(0), every.amax(0)
     expected = ((every - low) / (high - low) * 8).floor().clamp(max=7).long()
     assert torch.equal(bins.number(every), expected)
 
 
 def test_masses_of_bins_are_integrals_of_the_density():
-    plane = load_plane("banana", "", SIZES, 0)
-    bins = Bins.over(plane, 4)
-    masses = bins.log_masses(plane.log_density).exp()
+    dataset = load_synthetic("banana", "", SIZES, 0)
+    bins = Bins.over(dataset, 4)
+    masses = bins.log_masses(dataset.log_density).exp()
     (a, b), (c, d) = bins.edges[0, 1:3].tolist(), bins.edges[1, 0:2].tolist()
 
     def density(y, x):
         point = torch.tensor([[x, y]], dtype=torch.float64)
-        return float(plane.log_density(point).exp())
+        return float(dataset.log_density(point).exp())
 
     exact, _ = integrate.dblquad(density, a, b, c, d, epsabs=1e-8, epsrel=1e-8)
     np.testing.assert_allclose(float(masses[1, 0]), exact, rtol=1e-5, atol=0)
@@ -148,8 +156,8 @@ def test_masses_of_bins_are_integrals_of_the_density():
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_planes_are_drawn_as_the_data_module_draws_them(name):
-    plane, data = load_plane(name, "", SIZES, 3), draw(name, SIZES, 3)
-    assert torch.equal(plane.test, data.test)
+    dataset, data = load_synthetic(name, "", SIZES, 3), draw(name, SIZES, 3)
+    assert torch.equal(dataset.test, data.test)
 
 
 def test_plain_numbers_give_z_while_they_can():

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from subtractive.cli import main
 from studies.registry import EXPERIMENTS
+from subtractive.cli import main
 
 NEED_DATA = {"uci", "debd", "real-data", "ingredients"}
 

@@ -9,34 +9,34 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import multivariate_normal
+from subtractive.experiments import competitors, real_data
 
 import subtractive as sub
-from subtractive.cli import main
 from studies.data.real import load_real
 from studies.data.splits import Splits
-from subtractive.experiments import competitors, real_data
 from studies.grid.experiment import Record
-from studies.real_data.debd import Debd
+from studies.grid.records import Records
+from studies.grid.running import execute
+from studies.models.evaluation import mean_and_deviation, score
+from studies.models.training import Schedule
 from studies.models.tree_mixtures import (
     BINARY,
     CHOW_LIU,
     COMPLEX,
     LINEAR,
     SQUARES,
-    Forest,
+    TreeMixture,
     correlated_groups,
     spline_families,
 )
-from studies.real_data.ingredients import BASE, CHANGES, Ingredients
-from studies.models.evaluation import mean_and_deviation, score
 from studies.paper.synthetic_models import MPC, MPC2, NPC2
-from studies.real_data.real_data import RECIPES, RealData, Recipe
-from studies.registry import full, quick
-from studies.grid.running import execute
-from studies.grid.records import Runs
-from studies.models.training import Schedule
 from studies.paper.uci import Uci
 from studies.paper.uci_paper import BEST, OTHERS, SETS, grid_of
+from studies.real_data.debd import Debd
+from studies.real_data.ingredients import BASE, CHANGES, Ingredients
+from studies.real_data.real_data import RECIPES, RealData, Recipe
+from studies.registry import full, quick
+from subtractive.cli import main
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,9 @@ def test_every_tree_of_a_mixture_of_eight_learns(splits):
     """In the paper's own code only one of eight linear trees received gradients."""
     random = torch.Generator().manual_seed(1)
     rows = torch.randn(200, 7, generator=random)
-    density = Forest(NPC2, LINEAR, num_units=3, num_trees=8).build(rows, sub.Gaussian(), seed=0)
+    density = TreeMixture(NPC2, LINEAR, num_units=3, num_trees=8).build(
+        rows, sub.Gaussian(), seed=0
+    )
     assert isinstance(density, sub.Mixture)
     assert len(density.members) == 8
     graphs = {str(member.circuit.graph.to_nested()) for member in density.members}
@@ -87,7 +89,7 @@ def test_every_tree_of_a_mixture_of_eight_learns(splits):
 
 
 def test_the_mixture_is_the_mean_of_its_trees(splits):
-    density = Forest(MPC2, BINARY, num_units=2, num_trees=3).build(
+    density = TreeMixture(MPC2, BINARY, num_units=2, num_trees=3).build(
         splits.train, sub.Gaussian(), seed=5
     )
     members = torch.stack([member.log_prob(splits.test).exp() for member in density.members])
@@ -99,7 +101,7 @@ def test_the_mixture_is_the_mean_of_its_trees(splits):
 @pytest.mark.parametrize("model", [MPC, MPC2, NPC2, SQUARES, COMPLEX])
 @pytest.mark.parametrize("tree", [LINEAR, BINARY, CHOW_LIU])
 def test_every_model_lives_on_every_tree(splits, model, tree):
-    density = Forest(model, tree, num_units=2, outputs=2).build(
+    density = TreeMixture(model, tree, num_units=2, outputs=2).build(
         splits.train, sub.Gaussian(), seed=0
     )
     assert isinstance(density, sub.MonotonicCircuit if model == MPC else sub.SquaredCircuit)
@@ -111,9 +113,9 @@ def test_every_model_lives_on_every_tree(splits, model, tree):
 
 def test_unknown_models_and_trees_are_refused():
     with pytest.raises(ValueError, match=r"a model is one of MPC, MPC², .*, got 'PC'"):
-        Forest("PC", BINARY, 2)
+        TreeMixture("PC", BINARY, 2)
     with pytest.raises(ValueError, match=r"a tree is one of LT, BT, CL, got 'oak'"):
-        Forest(MPC, "oak", 2)
+        TreeMixture(MPC, "oak", 2)
 
 
 def test_splines_cover_all_rows(splits):
@@ -219,7 +221,7 @@ def test_the_grid_is_searched_repeated_and_drawn(tmp_path, folder):
 
 
 def kept(study, folder):
-    store = Runs(folder / "runs")
+    store = Records(folder / "runs")
     return [store.read(run) for run in study.runs() if "tree" in run]
 
 

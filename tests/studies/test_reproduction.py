@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from studies.registry import EXPERIMENTS, full, quick
 from subtractive.cli import make_parser
 from subtractive.commands import parse_settings
-from studies.registry import EXPERIMENTS, full, quick
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^(subtractive experiment [^#\n]+)", PAGE, re.MULTILINE)
