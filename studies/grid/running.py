@@ -86,8 +86,10 @@ def _failures(
 
 def perform(experiment: Experiment, run: Run, folder: Path) -> None:
     """Do one run and keep its record."""
-    folder.mkdir(parents=True, exist_ok=True)
     records = Records(folder)
+    if records.has(run):  # dask computes again what a worker returned before it was killed
+        return
+    folder.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
     with one_thread():
         result = experiment.perform(run, lambda ending: records.file(run, ending))

@@ -88,6 +88,7 @@ def separation_table(sizes: Iterable[int]) -> list[MatchingRow]:
 def expander_table(graphs: Iterable[UndirectedGraph]) -> list[GraphRow]:
     """Sizes and bounds for graphs of any kind; for expanders the bounds grow exponentially.
 
+    >>> from studies.separation.disjointness import random_regular_graph
     >>> graphs = [random_regular_graph(n, 6) for n in (20, 80, 320)]
     >>> [row.split_bound > row.circuit_size for row in expander_table(graphs)]
     [False, False, True]

@@ -7,21 +7,30 @@ import math
 import pytest
 import torch
 
-from studies.distillation.models import monotonic_chain, squared_chain
-from studies.distillation.teachers import Reader, Teacher
-from studies.distillation.vocabulary import Vocabulary
+import subtractive as sub
 from subtractive.sequences.automaton import as_words, contains_all
-from subtractive.sequences.guided import Guide, generate, try_teacher
+from subtractive.sequences.guided import Guide, generate
 
 LENGTH, TOKENS = 4, 6
-VOCABULARY = Vocabulary((0, 2, 3, 5), TOKENS)  # tokens 1 and 4 are unknown
+STATES = torch.tensor([0, 4, 1, 2, 4, 3])  # tokens 1 and 4 share a state of the model
+
+
+def circuit(family, **options):
+    tree = sub.linear_tree(LENGTH)
+    return sub.Circuit(tree, family, num_units=3, seed=1, dtype=torch.float64, **options)
+
+
 MODELS = {
-    "squared": lambda: squared_chain(LENGTH, 5, 3, num_squares=2, start="normal", seed=1),
-    "monotonic": lambda: monotonic_chain(LENGTH, 5, 3, seed=1),
+    "squared": lambda: sub.SquaredCircuit(
+        circuit(sub.Embedding(5), num_outputs=2, initialise=sub.normal())
+    ),
+    "monotonic": lambda: sub.MonotonicCircuit(
+        circuit(sub.Categorical(5), weights=sub.positive_weights)
+    ),
 }
 
 
-class TableTeacher(Teacher):
+class TableModel:
     """Any joint distribution (v, v, ...) of texts, token by token."""
 
     def __init__(self, seed):
@@ -29,35 +38,23 @@ class TableTeacher(Teacher):
         joint = torch.rand((TOKENS,) * LENGTH, generator=generator, dtype=torch.float64) ** 3
         self.joint = joint / joint.sum()
 
-    num_tokens, identity = TOKENS, {"kind": "table"}
-
-    def begin(self, num_rows, length):
-        return TableReader(self.joint, num_rows)
-
-
-class TableReader(Reader):
-    def __init__(self, joint, num_rows):
-        self.rows = joint.expand(num_rows, *joint.shape)
-
-    @property
-    def log_next(self):
-        masses = self.rows.flatten(2).sum(2) if self.rows.dim() > 2 else self.rows
+    def __call__(self, beginning):
+        rows = self.joint[tuple(beginning.T)] if beginning.shape[1] else self.joint[None]
+        masses = rows.expand(len(beginning), *rows.shape[1:]).flatten(1)
+        masses = masses.unflatten(1, (TOKENS, -1)).sum(2)
         return (masses / masses.sum(1, keepdim=True)).log()
 
-    def read(self, tokens):
-        self.rows = self.rows[torch.arange(len(tokens)), tokens]
 
-
-def expected_distribution(teacher, model, words):
+def expected_distribution(language_model, model, words):
     """p(x_t | x_<t) q(words | x_<=t), normalised at each step, for every text, by enumeration."""
     accepts = contains_all(as_words(words, TOKENS)).accepts
     texts = list(itertools.product(range(TOKENS), repeat=LENGTH))
     rows = torch.tensor(texts)
     with torch.no_grad():
-        states = VOCABULARY.states(rows)
-        log_q = model.log_prob(states.float()) + VOCABULARY.log_share(states)
+        states = STATES[rows]
+        log_q = model.log_prob(states.double()) - (states == 4).sum(1) * math.log(2)
     q = {text: math.exp(log) for text, log in zip(texts, log_q.tolist(), strict=True)}
-    p = {text: float(teacher.joint[text]) for text in texts}
+    p = {text: float(language_model.joint[text]) for text in texts}
 
     @functools.cache
     def chance(prefix):
@@ -83,14 +80,13 @@ def expected_distribution(teacher, model, words):
 
 @pytest.mark.parametrize("build", MODELS.values(), ids=MODELS)
 def test_guided_texts_have_the_reweighted_distribution_and_all_contain_the_words(build):
-    teacher, model, words = TableTeacher(0), build(), [[2, 3], 5]
-    guide = Guide(model, VOCABULARY, words)
-    samples = generate(teacher, guide, 4000, generator=torch.Generator().manual_seed(0))
+    language_model, model, words = TableModel(0), build(), [[2, 3], 5]
+    guide = Guide(model, words, states=STATES)
+    samples = generate(language_model, guide, 4000, generator=torch.Generator().manual_seed(0))
     assert all(guide.accepts(row) for row in samples.tokens.tolist())
-    torch.testing.assert_close(
-        samples.log_prob, teacher.log_prob(samples.tokens), rtol=1e-12, atol=1e-12
-    )
-    expected = expected_distribution(teacher, model, words)
+    log_joint = language_model.joint[tuple(samples.tokens.T)].log()
+    torch.testing.assert_close(samples.log_prob, log_joint, rtol=1e-12, atol=1e-12)
+    expected = expected_distribution(language_model, model, words)
     assert sum(expected.values()) == pytest.approx(1, rel=1e-6, abs=0)
     counts = dict.fromkeys(expected, 0)
     for row in samples.tokens.tolist():
@@ -102,31 +98,26 @@ def test_guided_texts_have_the_reweighted_distribution_and_all_contain_the_words
     assert statistic < len(large) + 6 * math.sqrt(2 * len(large))
 
 
-def test_the_teacher_alone_contains_the_words_by_chance():
-    teacher = TableTeacher(1)
-    accepts = contains_all(as_words([2, 5], TOKENS)).accepts
-    tried = try_teacher(teacher, accepts, 3000, LENGTH, generator=torch.Generator().manual_seed(0))
-    exact = sum(
-        float(teacher.joint[text])
-        for text in itertools.product(range(TOKENS), repeat=LENGTH)
-        if 2 in text and 5 in text
-    )
-    # Five standard errors.
-    assert abs(tried.rate - exact) < 5 * math.sqrt(exact * (1 - exact) / 3000)
-    assert len(tried.accepted.tokens) == round(3000 * tried.rate)
-    assert all(accepts(row) for row in tried.accepted.tokens.tolist())
-
-
 def test_a_guide_refuses_what_cannot_be():
     model = MODELS["squared"]()
     with pytest.raises(ValueError, match=r"does not know the tokens \[1\] of a required word"):
-        Guide(model, VOCABULARY, [1])
+        Guide(model, [1], states=STATES)
     with pytest.raises(ValueError, match=r"the words do not fit into 4 tokens"):
-        Guide(model, VOCABULARY, [[2, 3, 2], [5, 5]])
-    with pytest.raises(ValueError, match=r"has 3 states, the model 5"):
-        Guide(model, Vocabulary((0, 2), TOKENS), [2])
-    guide = Guide(model, VOCABULARY, [2])
-    teacher = TableTeacher(0)
-    teacher.num_tokens = 7
-    with pytest.raises(ValueError, match=r"the teacher knows 7 tokens, the vocabulary"):
-        generate(teacher, guide, 1)
+        Guide(model, [[2, 3, 2], [5, 5]], states=STATES)
+    with pytest.raises(ValueError, match=r"numbers \(v,\) up to 4, .* got shape \(6,\) up to 3"):
+        Guide(model, [2], states=STATES.clamp(max=3))
+    guide = Guide(model, [2], states=STATES)
+    with pytest.raises(ValueError, match=r"log-probabilities of shape \(3, 6\), .* got \(3, 7\)"):
+        generate(lambda beginning: torch.zeros(len(beginning), 7), guide, 3)
+    with pytest.raises(ArithmeticError, match=r"probability zero to every token"):
+        generate(lambda beginning: torch.full((len(beginning), 6), -math.inf), guide, 3)
+
+
+def test_without_states_tokens_are_those_of_the_model():
+    model = MODELS["monotonic"]()
+    guide = Guide(model, [[2, 3]])
+    assert guide.num_tokens == 5
+    uniform = torch.zeros(50, 5).log_softmax(1)
+    generator = torch.Generator().manual_seed(0)
+    samples = generate(lambda _: uniform, guide, 50, generator=generator)
+    assert all(guide.accepts(row) for row in samples.tokens.tolist())

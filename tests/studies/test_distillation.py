@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from studies.distillation.runs import Data, Plan, load_model, run
 
 import subtractive as sub
-from studies.distillation import runs, sampling
+from studies.__main__ import main
+from studies.distillation import sampling, training
 from studies.distillation.commands import find_model
 from studies.distillation.comparison import text_contains
-from studies.distillation.corpus import split
+from studies.distillation.corpus import EncodedCorpus, split
 from studies.distillation.models import (
     log_probs,
     monotonic_chain,
@@ -22,16 +22,20 @@ from studies.distillation.models import (
     squared_chain,
     sum_weights,
 )
-from studies.distillation.sweep import Sweep, Variant, p_value, run_sweep, summarise
+from studies.distillation.sweep import Sweep, Variant, label_of, p_value, summarise
 from studies.distillation.tokenizers import LlamaTokenizer
+from studies.distillation.training import ChainSettings, read_chain, start_chain, train_chain
 from studies.distillation.vocabulary import make_vocabulary
-from subtractive.cli import main
+from studies.grid.executors import SerialExecutor
+from studies.grid.experiment import Record
+from studies.grid.records import Records, identify
+from studies.grid.running import complete, present
 
 LENGTH, TOKENS = 5, 9
 ADDITIVE = Variant("monotonic", (("dirichlet", 0.1),))
 LONGER = Variant("monotonic", (("again", 0.1),))
 SQUARED = Variant("squared", (("root", 0.01),))
-COMMON = Plan("squared", 1, batch_size=64, max_epochs=2)
+COMMON = ChainSettings("squared", 1, batch_size=64, max_epochs=2)
 
 
 def sequences(count=200, seed=0):
@@ -45,7 +49,7 @@ def sequences(count=200, seed=0):
 def data():
     tokens = sequences()
     corpus = split(tokens, torch.full((len(tokens),), -4.0, dtype=torch.float64))
-    return Data.of(corpus, make_vocabulary(corpus.train, TOKENS + 1))
+    return EncodedCorpus.of(corpus, make_vocabulary(corpus.train, TOKENS + 1))
 
 
 def test_chains_start_as_they_are_told():
@@ -100,31 +104,32 @@ def test_only_models_of_one_output_have_a_square_root():
         square_root_chain(sub.MonotonicCircuit(circuit))
 
 
-def test_a_run_is_done_once_and_leaves_its_model(data, tmp_path, monkeypatch):
-    plan = Plan("monotonic", 3, learning_rate=0.1, batch_size=64, max_epochs=3)
-    record = run(plan, data, tmp_path, progress=False)
-    assert record["epochs"] == 3
-    assert not list(tmp_path.glob(".*checkpoint"))
-    model = load_model(tmp_path, plan)
+def trained(settings, data, folder, additive_file=None):
+    return train_chain(
+        settings,
+        data,
+        checkpoint=folder / "checkpoint",
+        model_file=folder / "model",
+        additive_file=additive_file,
+    )
+
+
+def test_a_training_leaves_its_model_and_its_scores(data, tmp_path):
+    settings = ChainSettings("monotonic", 3, learning_rate=0.1, batch_size=64, max_epochs=3)
+    result = trained(settings, data, tmp_path)
+    assert result["epochs"] == 3
+    assert not (tmp_path / "checkpoint").exists()
     states = data.states["test"]
-    scores = log_probs(model, states) + data.vocabulary.log_share(states)
-    expected = float(scores.mean())
-    assert record["log_likelihood"]["test"] == pytest.approx(expected, rel=1e-12, abs=0)
-
-    def refuse(*_, **__):
-        raise AssertionError("trained again")
-
-    monkeypatch.setattr(runs, "fit", refuse)
-    assert run(plan, data, tmp_path, progress=False) == record
-    other = Plan("monotonic", 3, learning_rate=0.1, batch_size=64, max_epochs=9)
-    with pytest.raises(ValueError, match=r"its max_epochs was 3, now it is 9"):
-        run(other, data, tmp_path, progress=False)
+    scores = log_probs(read_chain(tmp_path / "model"), states) + data.vocabulary.log_share(states)
+    assert result["test"] == pytest.approx(float(scores.mean()), rel=1e-12, abs=0)
 
 
-def test_an_interrupted_run_goes_on_bit_by_bit(data, tmp_path, monkeypatch):
-    plan = Plan("squared", 3, start="uniform", learning_rate=0.01, batch_size=64, max_epochs=4)
-    whole = run(plan, data, tmp_path, progress=False)
-    fit, folder = runs.fit, tmp_path / "again"
+def test_an_interrupted_training_goes_on_bit_by_bit(data, tmp_path, monkeypatch):
+    settings = ChainSettings(
+        "squared", 3, start="uniform", learning_rate=0.01, batch_size=64, max_epochs=4
+    )
+    whole = trained(settings, data, tmp_path)
+    fit, folder = training.fit, tmp_path / "again"
     folder.mkdir()
 
     def interrupted(*arguments, **options):
@@ -132,33 +137,47 @@ def test_an_interrupted_run_goes_on_bit_by_bit(data, tmp_path, monkeypatch):
         history.stopped = "interrupted"
         return history
 
-    monkeypatch.setattr(runs, "fit", interrupted)
+    monkeypatch.setattr(training, "fit", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run(plan, data, folder, progress=False)
-    assert not list(folder.glob("*.json"))
-    monkeypatch.setattr(runs, "fit", fit)
-    assert run(plan, data, folder, progress=False)["log_likelihood"] == whole["log_likelihood"]
+        trained(settings, data, folder)
+    assert not (folder / "model").exists()
+    monkeypatch.setattr(training, "fit", fit)
+    again = trained(settings, data, folder)
+    assert [again[part] for part in ("train", "test")] == [whole["train"], whole["test"]]
 
 
-def test_runs_that_make_no_sense_are_refused(data, tmp_path):
+def test_models_that_make_no_sense_are_refused(data, tmp_path):
     with pytest.raises(ValueError, match=r"unknown kind of model 'cubic'"):
-        run(Plan("cubic", 3), data, tmp_path)
-    with pytest.raises(ValueError, match=r"needs the plan of an additive run"):
-        run(Plan("squared", 3, start="root"), data, tmp_path)
+        start_chain(ChainSettings("cubic", 3), data, None)
+    with pytest.raises(ValueError, match=r"needs the file of an additive model"):
+        start_chain(ChainSettings("squared", 3, start="root"), data, None)
     with pytest.raises(ValueError, match=r"needs that model in the sweep"):
-        run_sweep(Sweep((2,), (SQUARED,), 1, COMMON), data, tmp_path)
+        Sweep("", (2,), (SQUARED,), 1, COMMON).runs()
+
+
+def test_sequences_come_back_from_their_folder(data, tmp_path):
+    data.write(tmp_path)
+    found = EncodedCorpus.read(tmp_path)
+    assert found.vocabulary == data.vocabulary
+    assert found.teacher == data.teacher
+    assert all(torch.equal(found.states[part], data.states[part]) for part in data.states)
+    assert found.digest == data.digest
+    data.states["valid"][0, 0] = (data.states["valid"][0, 0] + 1) % 3
+    assert found.digest != data.digest
+
+
+def run_sweep(sweep, data, folder):
+    data.write(folder)
+    records = Records(folder / "runs")
+    complete(sweep, records, SerialExecutor(), progress=False)
+    return [records.read(run) for run in records.known(sweep)]
 
 
 def test_a_sweep_tries_every_size_and_seed_and_sums_up(data, tmp_path):
-    sweep = Sweep((2, 3), (ADDITIVE, SQUARED), 2, COMMON)
-    records = run_sweep(sweep, data, tmp_path, progress=False)
-    assert len(records) == 8
-    with open(tmp_path / "runs.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["model"], row["num_units"], row["seed"]) for row in rows[:3]] == [
-        ("MPC", "2", "0"),
-        ("NPC²", "2", "0"),
-        ("MPC", "3", "0"),
+    sweep = Sweep(str(tmp_path), (2, 3), (ADDITIVE, SQUARED), 2, COMMON)
+    records = run_sweep(sweep, data, tmp_path)
+    assert [(label_of(r.run), r.run["num_units"], r.run["seed"]) for r in records] == [
+        (label, size, seed) for label in ("MPC", "NPC²") for seed in (0, 1) for size in (2, 3)
     ]
     table = summarise(records)
     assert [(row["K"], row["model"], row["runs"]) for row in table] == [
@@ -167,41 +186,47 @@ def test_a_sweep_tries_every_size_and_seed_and_sums_up(data, tmp_path):
         (3, "MPC", 2),
         (3, "NPC²", 2),
     ]
-    squared = [r["log_likelihood"]["test"] for v, r in records if v is SQUARED][::2]
+    squared = [records[4].result["test"], records[6].result["test"]]
     assert table[1]["test"] == pytest.approx(np.mean(squared), rel=1e-12, abs=0)
     assert table[1]["gap to teacher"] == pytest.approx(-4 - np.mean(squared), rel=1e-12, abs=0)
     assert table[1]["test 95 %"] == pytest.approx(np.quantile(squared, 0.95), rel=1e-12, abs=0)
+    present(sweep, Records(tmp_path / "runs"), tmp_path)
     assert (tmp_path / "table.md").read_text().count("\n") == 6
+    with open(tmp_path / "runs.csv", newline="") as file:
+        assert len(list(csv.DictReader(file))) == 8
 
 
 def test_the_control_goes_on_from_the_additive_run(data, tmp_path):
-    sweep = Sweep((3,), (ADDITIVE, LONGER, SQUARED), 1, COMMON)
-    plans = {variant.label: (plan, first) for variant, plan, first in sweep.plans()}
-    first = plans["MPC"][0]
-    assert {label: begun for label, (_, begun) in plans.items()} == {
-        "MPC": None,
-        "MPC longer": first,
-        "NPC²": first,
-    }
-    run(first, data, tmp_path, progress=False)
-    longer = runs.start_model(plans["MPC longer"][0], data, tmp_path, first=first, progress=False)
-    ended = load_model(tmp_path, first)
-    for ours, theirs in zip(longer.parameters(), ended.parameters(), strict=True):
+    sweep = Sweep(str(tmp_path), (3,), (ADDITIVE, LONGER, SQUARED), 1, COMMON)
+    records = run_sweep(sweep, data, tmp_path)
+    first = identify(records[0].run)
+    assert [record.run.get("additive") for record in records] == [None, first, first]
+    longer = ChainSettings("monotonic", 3, start="again")
+    started = start_chain(longer, data, records[0].file("model"))
+    ended = read_chain(records[0].file("model"))
+    for ours, theirs in zip(started.parameters(), ended.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+    # Another additive model makes another run of those that begin from it.
+    faster = Variant("monotonic", (("dirichlet", 0.2),))
+    other = Sweep(str(tmp_path), (3,), (faster, SQUARED), 1, COMMON)
+    store = Records(tmp_path / "runs")
+    assert store.missing(other.runs()) == other.runs()
 
 
 def test_squares_are_compared_with_the_longer_training():
-    def record(score):
+    def record(variant, score):
+        start = variant.recipes[0][0]
+        run = {"kind": variant.kind, "start": start, "num_squares": 1, "num_units": 2}
         parts = dict.fromkeys(("train", "valid", "test"), score)
-        return {"plan": {"num_units": 2}, "log_likelihood": parts, "teacher": {}}
+        return Record(run, {**parts, "teacher": {}}, 0.0, None)
 
     scores = {ADDITIVE: (-9.0, -8.0), LONGER: (-5.0, -3.0), SQUARED: (-6.0, -4.0)}
-    records = [(variant, record(s)) for variant, both in scores.items() for s in both]
+    records = [record(variant, s) for variant, both in scores.items() for s in both]
     p_values = {row["model"]: row["p-value"] for row in summarise(records)}
     assert p_values["MPC"] is None
     assert p_values["MPC longer"] is None
     assert p_values["NPC²"] == pytest.approx(5 / 6, rel=1e-12, abs=0)  # 1 of 4 pairs is won
-    without = [pair for pair in records if pair[0] is not LONGER]
+    without = [r for r in records if r.run["start"] != "again"]
     assert summarise(without)[1]["p-value"] == pytest.approx(1 / 6, rel=1e-12, abs=0)
 
 
@@ -211,13 +236,6 @@ def test_p_values_are_one_sided():
     assert p_value(lower, higher) == pytest.approx(1.0, rel=1e-12, abs=0)
     assert p_value(higher, lower) == stats.mannwhitneyu(higher, lower, alternative="greater")[1]
     assert p_value([], lower) is None
-
-
-def test_labels_name_the_kind():
-    assert ADDITIVE.label == "MPC"
-    assert LONGER.label == "MPC longer"
-    assert SQUARED.label == "NPC²"
-    assert Variant("squared", (("root", 0.1),), 4).label == "4 squares"
 
 
 def test_words_are_found_where_they_begin():
@@ -258,6 +276,8 @@ def test_the_commands_distil_and_generate(toy_files, capsys, monkeypatch):
     assert [row["model"] for row in answer["table"]] == 2 * models
     for name in ("likelihood.png", "likelihood.pdf", "weights.png", "weights.pdf", "table.csv"):
         assert (folder / name).stat().st_size > 100
+    assert main(["distill", *drawn, "--rows", "100", "-o", str(folder), *options]) == 2
+    assert "holds results of another configuration: sequences is" in capsys.readouterr().err
     words = ["--must-contain", "ab", "--must-contain", "c"]
     ask = ["generate", str(folder), "--tokenizer", tokenizer, *words, "-n", "20"]
     assert main([*ask, "--teacher", teacher, "--compare", "50"]) == 0

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from studies.__main__ import main
 from studies.grid.running import execute
 from studies.paper.cost import Cost
 from studies.paper.overflow import Overflow
@@ -18,7 +19,6 @@ from studies.paper.synthetic_continuous import SyntheticContinuous
 from studies.paper.synthetic_discrete import SyntheticDiscrete
 from studies.paper.weights import Weights
 from studies.registry import EXPERIMENTS
-from subtractive.cli import main
 
 SYNTHETIC = {
     "sets": ("rings", "banana"),
@@ -171,16 +171,16 @@ def test_only_squared_circuits_have_negative_weights(results):
 
 def test_the_command_line_runs_lists_and_refuses(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["experiment"]) == 0
+    assert main([]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed and entry.summary in listed for name, entry in EXPERIMENTS.items())
     small = ["--set", "bases=[5]", "--set", "orders=2", "--set", "pairs=1"]
-    assert main(["experiment", "splines", "--quick", *small]) == 0
+    assert main(["splines", "--quick", *small]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["experiment"] == "splines"
     assert "splines" in captured.err  # progress
     page = (tmp_path / "out" / "splines-quick" / "results.md").read_text(encoding="utf-8")
-    assert "subtractive experiment splines --quick --set 'bases=[5]'" in page
+    assert "python -m studies splines --quick --set 'bases=[5]'" in page
     for arguments, message in {
         ("spline",): "there is no experiment 'spline'. Did you mean 'splines'?",
         ("nothing-like-it",): "Choose from ring",
@@ -197,13 +197,13 @@ def test_the_command_line_runs_lists_and_refuses(tmp_path, monkeypatch, capsys):
         ("weights", "--set", "sets=power", "--out", "d"): "there is no file power",
         ("weights", "--set", "sets=gas", "--out", "e"): "sets are 'henon' and 'power', got 'gas'",
     }.items():
-        assert main(["experiment", *arguments, "--quiet"]) == 2
+        assert main([*arguments, "--quiet"]) == 2
         assert message in capsys.readouterr().err
 
 
 def test_all_experiments_go_to_folders_of_their_own(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("subtractive.commands.EXPERIMENTS", {"splines": EXPERIMENTS["splines"]})
-    arguments = ["experiment", "all", "--quick", "--out", str(tmp_path), "--quiet", "--data", "x"]
+    monkeypatch.setattr("studies.commands.EXPERIMENTS", {"splines": EXPERIMENTS["splines"]})
+    arguments = ["all", "--quick", "--out", str(tmp_path), "--quiet", "--data", "x"]
     assert main([*arguments, "--set", "bases=[5]", "--set", "pairs=1"]) == 0
     assert (tmp_path / "splines-quick" / "results.md").is_file()
     assert "splines-quick" in capsys.readouterr().out
@@ -212,8 +212,8 @@ def test_all_experiments_go_to_folders_of_their_own(tmp_path, monkeypatch, capsy
 def test_all_experiments_are_those_that_need_no_data_unless_there_are_some(
     tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr("subtractive.commands.EXPERIMENTS", {"uci": EXPERIMENTS["uci"]})
-    arguments = ["experiment", "all", "--quick", "--out", str(tmp_path), "--quiet"]
+    monkeypatch.setattr("studies.commands.EXPERIMENTS", {"uci": EXPERIMENTS["uci"]})
+    arguments = ["all", "--quick", "--out", str(tmp_path), "--quiet"]
     assert main(arguments) == 0
     assert "uci is left out: it needs --data" in capsys.readouterr().err
     assert main([*arguments, "--data", "nowhere"]) == 2

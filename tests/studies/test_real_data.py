@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import multivariate_normal
-from subtractive.experiments import competitors, real_data
 
 import subtractive as sub
+from studies.__main__ import main
 from studies.data.real import load_real
 from studies.data.splits import Splits
 from studies.grid.experiment import Record
 from studies.grid.records import Records
 from studies.grid.running import execute
+from studies.models import baselines
 from studies.models.evaluation import mean_and_deviation, score
 from studies.models.training import Schedule
 from studies.models.tree_mixtures import (
@@ -32,11 +33,11 @@ from studies.models.tree_mixtures import (
 from studies.paper.synthetic_models import MPC, MPC2, NPC2
 from studies.paper.uci import Uci
 from studies.paper.uci_paper import BEST, OTHERS, SETS, grid_of
+from studies.real_data import real_data
 from studies.real_data.debd import Debd
 from studies.real_data.ingredients import BASE, CHANGES, Ingredients
 from studies.real_data.real_data import RECIPES, RealData, Recipe
 from studies.registry import full, quick
-from subtractive.cli import main
 
 
 @pytest.fixture(scope="module")
@@ -143,11 +144,11 @@ def test_a_gaussian_is_scored_as_scipy_does(splits):
     train = splits.train.double().numpy()
     truth = multivariate_normal(train.mean(0), np.cov(train.T, bias=True))
     scores = truth.logpdf(splits.test.double().numpy())
-    found = competitors.fit_gaussian(splits)
+    found = baselines.fit_gaussian(splits)
     np.testing.assert_allclose(found["test"], scores.mean(), rtol=1e-10, atol=1e-10)
     errors = 2 * scores.std(ddof=1) / 10
     np.testing.assert_allclose(found["two_errors"], errors, rtol=1e-10, atol=0)
-    mixture = competitors.fit_mixture(splits, (1,), seed=0)
+    mixture = baselines.fit_mixture(splits, (1,), seed=0)
     np.testing.assert_allclose(mixture["test"], scores.mean(), rtol=1e-3, atol=1e-3)
     assert mixture["parameters"] == found["parameters"] == 9
 
@@ -156,13 +157,13 @@ def test_a_gaussian_is_scored_as_scipy_does(splits):
 def test_flows_learn_and_keep_the_units_of_the_data(splits, kind, epochs):
     pytest.importorskip("zuko", reason="flows are those of zuko")
     schedule = Schedule(epochs, 5e-3, 50)
-    found = competitors.fit_flow(kind, splits, schedule, hidden=(16,), seed=0)
-    again = competitors.fit_flow(kind, splits, schedule, hidden=(16,), seed=0)
+    found = baselines.fit_flow(kind, splits, schedule, hidden=(16,), seed=0)
+    again = baselines.fit_flow(kind, splits, schedule, hidden=(16,), seed=0)
     assert found == again
-    truth = competitors.fit_gaussian(splits)["test"]
+    truth = baselines.fit_gaussian(splits)["test"]
     assert truth - 1.5 < found["test"] < truth + 0.5
     wide = splits._replace(train=8 * splits.train, valid=8 * splits.valid, test=8 * splits.test)
-    moved = competitors.fit_flow(kind, wide, schedule, hidden=(16,), seed=0)
+    moved = baselines.fit_flow(kind, wide, schedule, hidden=(16,), seed=0)
     np.testing.assert_allclose(moved["test"], found["test"] - 3 * np.log(8), rtol=1e-3, atol=1e-3)
 
 
@@ -177,7 +178,7 @@ def test_a_model_that_failed_scores_minus_infinity():
 def test_unknown_flows_are_refused(splits):
     pytest.importorskip("zuko", reason="flows are those of zuko")
     with pytest.raises(ValueError, match=r"flows are MAF, NSF, RealNVP, got 'glow'"):
-        competitors.make_flow("glow", 3, (8,))
+        baselines.make_flow("glow", 3, (8,))
 
 
 def tiny_uci(folder):
@@ -354,6 +355,6 @@ def test_members_are_trained_apart_and_mixed(tmp_path, folder):
 
 @pytest.mark.parametrize("name", ["uci", "debd", "real-data"])
 def test_experiments_on_data_ask_for_a_folder(tmp_path, name, capsys):
-    assert main(["experiment", name, "--quick", "--out", str(tmp_path), "--quiet"]) == 2
+    assert main([name, "--quick", "--out", str(tmp_path), "--quiet"]) == 2
     assert "Name it with --data DIR" in capsys.readouterr().err
     assert len(quick(name).runs()) < len(full(name).runs())

@@ -14,12 +14,14 @@ import pytest
 import torch
 
 from studies.distillation import sampling
+from studies.distillation.comparison import try_teacher
 from studies.distillation.corpus import from_samples, read_corpus, split
 from studies.distillation.llama import Shape, _tensor_shapes, read_llama
 from studies.distillation.sampling import draw_from_teacher, sample_teacher
 from studies.distillation.teachers import LlamaTeacher, TransformersTeacher, load_teacher
 from studies.distillation.tokenizers import LlamaTokenizer, load_tokenizer
 from studies.distillation.vocabulary import make_vocabulary
+from subtractive.sequences.automaton import as_words, contains_all
 
 ROOT = Path(__file__).parents[2]
 STORIES = ROOT.parent / "shared" / "data" / "stories260k"
@@ -148,6 +150,28 @@ def test_samples_have_the_frequencies_and_log_probabilities_of_the_teacher(check
     counts = torch.bincount(samples.tokens[:, 0] * 5 + samples.tokens[:, 1], minlength=25)
     # 24 degrees of freedom: beyond 60 in 6e-5 of all runs.
     assert float(((counts - expected) ** 2 / expected).sum()) < 60
+
+
+def test_the_teacher_alone_contains_words_by_chance(checkpoint):
+    teacher = load_teacher(checkpoint)
+    accepts = contains_all(as_words([2, 4], 5)).accepts
+    generator = torch.Generator().manual_seed(0)
+    tried = try_teacher(teacher, accepts, 2000, 3, generator=generator)
+    texts = torch.tensor(list(itertools.product(range(5), repeat=3)))
+    contain = torch.tensor([2 in text and 4 in text for text in texts.tolist()])
+    exact = float(teacher.log_prob(texts)[contain].exp().sum())
+    # Five standard errors.
+    assert abs(tried.rate - exact) < 5 * (exact * (1 - exact) / 2000) ** 0.5
+    assert len(tried.accepted.tokens) == round(2000 * tried.rate)
+    assert all(accepts(row) for row in tried.accepted.tokens.tolist())
+
+
+def test_next_tokens_of_a_growing_text_are_those_of_the_chain_rule(checkpoint):
+    teacher = load_teacher(checkpoint)
+    texts = torch.tensor([[1, 4, 0], [2, 2, 3]])
+    next_token = teacher.next_token(2, 3)
+    steps = [next_token(texts[:, :t]).gather(1, texts[:, t, None])[:, 0] for t in range(3)]
+    torch.testing.assert_close(sum(steps), teacher.log_prob(texts), rtol=1e-12, atol=1e-12)
 
 
 def test_a_transformer_of_another_package_is_a_teacher(tmp_path):
