@@ -12,10 +12,9 @@ from scipy.spatial.distance import squareform
 from torch import Tensor
 
 import subtractive as sub
-from studies.paper.synthetic_models import MPC, MPC2, NPC2
+from studies.models.kinds import COMPLEX, MPC, MPC2, NPC2, SQUARES
 from subtractive.inputs.base import InputFamily
 
-SQUARES, COMPLEX = "Σ squares", "complex²"
 LINEAR, BINARY, CHOW_LIU = "LT", "BT", "CL"
 
 

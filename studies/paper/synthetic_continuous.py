@@ -15,13 +15,7 @@ from studies.grid.outputs import Outputs
 from studies.models.ensemble import Member
 from studies.paper import synthetic_pages
 from studies.paper.synthetic_experiment import SyntheticExperiment
-from studies.paper.synthetic_models import (
-    SyntheticSet,
-    build,
-    domain_of,
-    runs_of,
-    splines_over,
-)
+from studies.paper.synthetic_models import SyntheticSet, build, domain_of, runs_of, splines_over
 from subtractive.data.synthetic import LogDensity
 
 INPUTS = "spline"

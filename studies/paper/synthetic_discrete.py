@@ -13,16 +13,10 @@ import subtractive as sub
 from studies.grid.experiment import Place, Record, Run
 from studies.grid.outputs import Outputs
 from studies.models.ensemble import Member
+from studies.models.kinds import MPC, MPC2
 from studies.paper import synthetic_pages
 from studies.paper.synthetic_experiment import SyntheticExperiment
-from studies.paper.synthetic_models import (
-    MPC,
-    MPC2,
-    SPECTRAL,
-    Bins,
-    build,
-    runs_of,
-)
+from studies.paper.synthetic_models import SPECTRAL, Bins, build, runs_of
 from subtractive.inputs.base import InputFamily
 
 TABLE, BINOMIAL = "embedding", "binomial"

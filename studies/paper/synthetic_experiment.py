@@ -10,11 +10,9 @@ from torch import Tensor
 
 from studies.grid.experiment import Experiment, Place, Run
 from studies.models.ensemble import Member
+from studies.models.kinds import MPC, MPC2, NPC2
 from studies.models.training import Schedule
 from studies.paper.synthetic_models import (
-    MPC,
-    MPC2,
-    NPC2,
     SPECTRAL,
     RootGrid,
     SyntheticSet,

@@ -16,12 +16,13 @@ from torch import Tensor
 import subtractive as sub
 from studies.grid.experiment import Place, Run
 from studies.models.ensemble import Member
+from studies.models.kinds import MPC, MPC2
 from studies.models.training import Fitted, Schedule, train_ensemble
 from studies.paper.spectral_start import start_from_root
 from subtractive.data.synthetic import SHAPES, LogDensity, draw, find_frame
 from subtractive.inputs.base import InputFamily
 
-MPC, MPC2, NPC2, SPECTRAL = "MPC", "MPC²", "NPC²", "NPC² from √p"
+SPECTRAL = "NPC² from √p"
 
 
 class SyntheticSet(NamedTuple):

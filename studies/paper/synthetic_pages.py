@@ -12,7 +12,8 @@ from torch import Tensor
 
 import subtractive as sub
 from studies.grid.experiment import Record
-from studies.paper.synthetic_models import MPC, MPC2, NPC2, SPECTRAL
+from studies.models.kinds import MPC, MPC2, NPC2
+from studies.paper.synthetic_models import SPECTRAL
 from subtractive.pictures import find_peak
 from subtractive.report.figures import quiet
 

@@ -24,10 +24,10 @@ from studies.models.baselines import (
     fit_mixture,
 )
 from studies.models.evaluation import evaluate
+from studies.models.kinds import MPC, MPC2, NPC2
 from studies.models.training import Schedule
 from studies.models.tree_mixtures import BINARY, LINEAR, TreeMixture, spline_families
 from studies.paper import uci_pages
-from studies.paper.synthetic_models import MPC, MPC2, NPC2
 from studies.paper.uci_paper import NUM_BASES, NUM_TREES, SETS, Grid, grid_of
 from subtractive.inputs.base import InputFamily
 

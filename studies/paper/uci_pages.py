@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from studies.grid.experiment import Record
 from studies.grid.outputs import Outputs
 from studies.models.evaluation import mean_and_deviation, score
-from studies.paper.synthetic_models import NPC2
+from studies.models.kinds import NPC2
 from studies.paper.uci_paper import BEST, OTHERS, REPEATED, Number
 from subtractive.report.figures import quiet
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from studies.models.baselines import COUPLING, GAUSSIAN, MAF, NSF
+from studies.models.kinds import MPC, MPC2, NPC2
 from studies.models.tree_mixtures import BINARY, LINEAR
-from studies.paper.synthetic_models import MPC, MPC2, NPC2
 
 SETS = ("power", "gas", "hepmass", "miniboone", "bsds300")
 # Random region graphs that are mixed, and bases of a spline.

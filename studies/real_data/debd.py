@@ -15,9 +15,9 @@ from studies.data.binary import SETS, load_binary
 from studies.grid.experiment import Experiment, Place, Record, Run
 from studies.grid.outputs import Outputs
 from studies.models.evaluation import evaluate, grouped, spread
+from studies.models.kinds import COMPLEX, MPC, MPC2, NPC2, SQUARES
 from studies.models.training import Schedule, train
-from studies.models.tree_mixtures import BINARY, CHOW_LIU, COMPLEX, LINEAR, SQUARES, TreeMixture
-from studies.paper.synthetic_models import MPC, MPC2, NPC2
+from studies.models.tree_mixtures import BINARY, CHOW_LIU, LINEAR, TreeMixture
 from subtractive.inputs.base import InputFamily
 from subtractive.report.figures import quiet
 

@@ -15,17 +15,9 @@ from studies.data.splits import Splits
 from studies.grid.experiment import Experiment, Place, Record, Run
 from studies.grid.outputs import Outputs
 from studies.models.evaluation import evaluate, grouped, score, spread
+from studies.models.kinds import COMPLEX, MPC, SQUARES
 from studies.models.training import Schedule, train
-from studies.models.tree_mixtures import (
-    BINARY,
-    CHOW_LIU,
-    COMPLEX,
-    LINEAR,
-    SQUARES,
-    TreeMixture,
-    spline_families,
-)
-from studies.paper.synthetic_models import MPC
+from studies.models.tree_mixtures import BINARY, CHOW_LIU, LINEAR, TreeMixture, spline_families
 from subtractive.inputs.base import InputFamily
 from subtractive.report.figures import MODEL, quiet
 

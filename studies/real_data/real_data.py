@@ -18,9 +18,9 @@ from studies.grid.experiment import Experiment, Place, Record, Run
 from studies.grid.outputs import Outputs
 from studies.models.baselines import FLOWS, GAUSSIAN, NSF, fit_flow, fit_gaussian
 from studies.models.evaluation import evaluate, grouped, score, spread
+from studies.models.kinds import MPC, SQUARES
 from studies.models.training import Schedule, train
-from studies.models.tree_mixtures import BINARY, SQUARES, TreeMixture
-from studies.paper.synthetic_models import MPC
+from studies.models.tree_mixtures import BINARY, TreeMixture
 from subtractive.report.figures import MODEL, quiet
 
 EM, FROM_EM, MPC_FROM_EM = "EM", "squares from EM", "MPC from EM"

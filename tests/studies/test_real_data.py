@@ -19,18 +19,16 @@ from studies.grid.records import Records
 from studies.grid.running import execute
 from studies.models import baselines
 from studies.models.evaluation import mean_and_deviation, score
+from studies.models.kinds import COMPLEX, MPC, MPC2, NPC2, SQUARES
 from studies.models.training import Schedule
 from studies.models.tree_mixtures import (
     BINARY,
     CHOW_LIU,
-    COMPLEX,
     LINEAR,
-    SQUARES,
     TreeMixture,
     correlated_groups,
     spline_families,
 )
-from studies.paper.synthetic_models import MPC, MPC2, NPC2
 from studies.paper.uci import Uci
 from studies.paper.uci_paper import BEST, OTHERS, SETS, grid_of
 from studies.real_data import real_data
