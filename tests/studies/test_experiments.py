@@ -92,7 +92,7 @@ def test_tables_and_figures_are_there_and_on_the_page(results, name):
     assert json.loads((outputs.folder / "config.json").read_text())["experiment"] == name
 
 
-@pytest.mark.parametrize("name", ["ring", "synthetic-continuous", "splines"])
+@pytest.mark.parametrize("name", ["ring", "splines"])
 def test_presenting_again_needs_no_run(results, name, monkeypatch):
     outputs = results(name)
     before = {path.name: path.read_bytes() for path in outputs.folder.glob("*.csv")}

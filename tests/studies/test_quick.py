@@ -1,4 +1,4 @@
-"""The quick forms of the paper's experiments, by the command that users give."""
+"""The quick forms of the experiments, by the command that users give."""
 
 import json
 
@@ -10,10 +10,12 @@ from studies.registry import EXPERIMENTS
 NEED_DATA = {"uci", "debd", "real-data", "ingredients"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(EXPERIMENTS) - NEED_DATA))
 def test_the_quick_form_runs_from_the_command_to_its_page(tmp_path, name, capsys):
     folder = tmp_path / name
-    assert main([name, "--quick", "--quiet", "--out", str(folder)]) == 0
+    options = ["--quick", "--quiet", "--workers", "2", "--out", str(folder)]
+    assert main([name, *options]) == 0
     written = json.loads(capsys.readouterr().out)["written"]
     assert str(folder / "results.md") in written
     for ending in (".csv", ".png", ".pdf"):

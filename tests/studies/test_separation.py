@@ -50,7 +50,14 @@ def test_the_circuit_is_the_function_on_all_assignments(graph):
 
 
 @pytest.mark.parametrize(
-    "graph", [matching_graph(8), margulis_graph(4), random_regular_graph(16, 4)]
+    "graph",
+    [
+        matching_graph(8),
+        *(
+            pytest.param(g, marks=pytest.mark.slow)
+            for g in (margulis_graph(4), random_regular_graph(16, 4))
+        ),
+    ],
 )
 def test_sixteen_variables_agree_too(graph):
     x = all_states([2] * 16)
