@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 import subtractive as sub
+from studies.data.synthetic import LogDensity, SyntheticSet
 from studies.grid.experiment import Place, Record, Run
 from studies.grid.outputs import Outputs
 from studies.models.ensemble import Member
 from studies.paper import synthetic_pages
 from studies.paper.synthetic_experiment import SyntheticExperiment
-from studies.paper.synthetic_models import SyntheticSet, build, domain_of, runs_of, splines_over
-from subtractive.data.synthetic import LogDensity
+from studies.paper.synthetic_models import build, domain_of, runs_of, splines_over
 
 INPUTS = "spline"
 
@@ -55,14 +55,14 @@ class SyntheticContinuous(SyntheticExperiment):
             synthetic_pages.score_rows(records, truths),
         )
 
-        def on_plane(density: sub.Density, name: str) -> Tensor:
+        def on_grid_of(density: sub.Density, name: str) -> Tensor:
             return on_domain(density.log_prob, datasets[name])
 
         panels = {}
         for name, units in zip(self.sets, self.shown_units, strict=True):
             truth = on_domain(datasets[name].log_density, datasets[name])
             row = {"truth": (truth, synthetic_pages.note(truths[name]))}
-            panels[name] = row | synthetic_pages.learned(records, name, units, on_plane)
+            panels[name] = row | synthetic_pages.learned(records, name, units, on_grid_of)
         outputs.figure(
             "densities",
             "Densities, the seed of each model chosen by validation; each row has one colour "

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from studies.data.synthetic import SyntheticSet
 from studies.grid.experiment import Experiment, Place, Run
 from studies.models.ensemble import Member
 from studies.models.kinds import MPC, MPC2, NPC2
@@ -15,7 +16,6 @@ from studies.models.training import Schedule
 from studies.paper.synthetic_models import (
     SPECTRAL,
     RootGrid,
-    SyntheticSet,
     learn,
     learn_from_root,
     load_synthetic,

@@ -7,36 +7,22 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 import subtractive as sub
+from studies.data.synthetic import SHAPES, LogDensity, SyntheticSet, draw, find_map
 from studies.grid.experiment import Place, Run
 from studies.models.ensemble import Member
 from studies.models.kinds import MPC, MPC2
 from studies.models.training import Fitted, Schedule, train_ensemble
 from studies.paper.spectral_start import start_from_root
-from subtractive.data.synthetic import SHAPES, LogDensity, draw, find_frame
 from subtractive.inputs.base import InputFamily
 
 SPECTRAL = "NPC² from √p"
-
-
-class SyntheticSet(NamedTuple):
-    """Rows for training, validation and test, (n, 2), and the truth behind them."""
-
-    train: Tensor
-    valid: Tensor
-    test: Tensor
-    log_density: LogDensity
-
-    @property
-    def rows(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The three tables."""
-        return self.train, self.valid, self.test
 
 
 @cache
@@ -45,7 +31,7 @@ def load_synthetic(name: str, folder: str, sizes: tuple[int, int, int], seed: in
     if name not in SHAPES:
         raise ValueError(f"there is no synthetic set {name!r}: choose from {', '.join(SHAPES)}.")
     if not folder:
-        return SyntheticSet(*draw(name, sizes, seed))
+        return draw(name, sizes, seed)
     file = f"{name}_continuous.npz"
     paths = [Path(folder) / file, Path(folder) / "synthetic2d" / file]
     path = next(filter(Path.is_file, paths), paths[0])
@@ -54,7 +40,7 @@ def load_synthetic(name: str, folder: str, sizes: tuple[int, int, int], seed: in
     with np.load(path) as arrays:
         parts = [torch.from_numpy(arrays[part]).double() for part in ("train", "valid", "test")]
     train, valid, test = (part[:size] for part, size in zip(parts, sizes, strict=True))
-    truth = find_frame(name, torch.cat(parts)).log_density(SHAPES[name].log_density)
+    truth = find_map(name, torch.cat(parts)).log_density(SHAPES[name].log_density)
     return SyntheticSet(train, valid, test, truth)
 
 

@@ -6,6 +6,7 @@ import torch
 from scipy import integrate
 
 import subtractive as sub
+from studies.data.synthetic import SHAPES, draw
 from studies.models.ensemble import Ensemble
 from studies.models.kinds import MPC, MPC2, NPC2
 from studies.models.profiling import cpu_seconds, peak_megabytes
@@ -15,7 +16,6 @@ from studies.paper.overflow import outcome, plain_partition
 from studies.paper.spectral_start import nearest_of_rank, start_from_root
 from studies.paper.synthetic_models import Bins, build, load_synthetic, splines_over
 from studies.paper.weights import plain_weights, squared_weights
-from subtractive.data.synthetic import SHAPES, draw
 
 SIZES = (200, 60, 60)
 
