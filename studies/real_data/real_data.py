@@ -26,6 +26,8 @@ from subtractive.report.figures import MODEL, quiet
 EM, FROM_EM, MPC_FROM_EM = "EM", "squares from EM", "MPC from EM"
 FRAMES, MPC_FRAMES = "frames", "MPC frames"
 TREES, GROUPED, ADDITIVE = "trees", "grouped trees", "MPC trees"
+CIRCUITS = (FRAMES, MPC_FRAMES, FROM_EM, MPC_FROM_EM, TREES, GROUPED, ADDITIVE)
+MODELS = (GAUSSIAN, EM, *CIRCUITS, NSF)
 
 
 @dataclass(frozen=True)
@@ -125,18 +127,7 @@ class RealData(Experiment):
 
     data: str = ""
     sets: tuple[str, ...] = tuple(RECIPES)
-    models: tuple[str, ...] = (
-        GAUSSIAN,
-        EM,
-        FRAMES,
-        MPC_FRAMES,
-        FROM_EM,
-        MPC_FROM_EM,
-        TREES,
-        GROUPED,
-        ADDITIVE,
-        NSF,
-    )
+    models: tuple[str, ...] = MODELS
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     rows: int = 0
     effort: float = 1.0
@@ -148,7 +139,7 @@ class RealData(Experiment):
                 raise ValueError(f"there is no recipe for {name!r}: choose from {list(RECIPES)}.")
         known = list(dict.fromkeys(r.model for name in self.sets for r in RECIPES[name]))
         for model in self.models:
-            if model not in known and self.models != RealData.models:
+            if model not in known and self.models != MODELS:
                 raise ValueError(f"no set has a recipe for {model!r}: choose from {known}.")
         return [
             self._run(name, recipe, seed)

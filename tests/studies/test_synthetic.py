@@ -32,7 +32,10 @@ def test_the_cosine_and_the_funnel_are_turned_by_an_eighth():
     torch.testing.assert_close(torch.cat(turned[:3]), expected, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "banana" else pytest.param(name, marks=pytest.mark.slow) for name in SHAPES],
+)
 def test_the_map_of_strange_rows_is_found(name):
     data = draw(name, (3000, 500, 500), seed=4)
     every = torch.cat(data[:3])
