@@ -26,8 +26,7 @@ from subtractive.report.figures import MODEL, quiet
 EM, FROM_EM, MPC_FROM_EM = "EM", "squares from EM", "MPC from EM"
 FRAMES, MPC_FRAMES = "frames", "MPC frames"
 TREES, GROUPED, ADDITIVE = "trees", "grouped trees", "MPC trees"
-CIRCUITS = (FRAMES, MPC_FRAMES, FROM_EM, MPC_FROM_EM, TREES, GROUPED, ADDITIVE)
-MODELS = (GAUSSIAN, EM, *CIRCUITS, NSF)
+MODELS = (GAUSSIAN, EM, FRAMES, MPC_FRAMES, FROM_EM, MPC_FROM_EM, TREES, GROUPED, ADDITIVE, NSF)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """A circuit over the linear tree as what it is: a chain that can be read from left to right.
 
-``c(x) = W_0 (f_0 ⊙ W_1 (f_1 ⊙ ... ))``. What follows a position is a message of the circuit's one
-climb; what precedes it is a few row vectors h with ``c = h (f_d ⊙ u_{d+1})``, brought forward one
+``c(x) = W_0 (f_0 ⊙ W_1 (f_1 ⊙ ... ))``. What follows a position is a message of the circuit;
+what precedes it is a few row vectors h with ``c = h (f_d ⊙ u_{d+1})``, brought forward one
 token at a time. Additive chains have vectors where squared ones have grams.
 """
 
@@ -81,14 +81,14 @@ class Chain:
         if not self.is_squared:
             root = root.sum(0, keepdim=True)
         vectors = root.expand(num_rows, -1, -1)
-        return _levelled(vectors, torch.zeros(num_rows, dtype=torch.float64))
+        return _rescaled(vectors, torch.zeros(num_rows, dtype=torch.float64))
 
     def advance(self, before: Before, position: int, tokens: Tensor) -> Before:
         """After a token (n,) at a position."""
         vectors = before.vectors * self.values(position, tokens)[:, None, :]
         if position + 1 < self.length - 1:
             vectors = vectors @ self.weight(position + 1)
-        return _levelled(vectors, before.log_scale)
+        return _rescaled(vectors, before.log_scale)
 
     @torch.no_grad()
     def after(self, reading: Reading) -> list[Scaled]:
@@ -165,7 +165,7 @@ def _read(leaf: LeafMessage, rest: Scaled, step: Tensor) -> Scaled:
     return add_rows(multiply([every_kind, following]), kinds)
 
 
-def _levelled(vectors: Tensor, log_scale: Tensor) -> Before:
+def _rescaled(vectors: Tensor, log_scale: Tensor) -> Before:
     peak = vectors.abs().amax((1, 2))
     return Before(normalise_rows(vectors), log_scale + safe_log(peak))
 

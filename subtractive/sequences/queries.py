@@ -1,4 +1,4 @@
-"""What a distilled model can be asked and its teacher cannot: phrases, gaps, required words.
+"""Exact queries about sequences of tokens: phrases at positions, gaps, required words.
 
 Tokens are numbers, positions are variables of the density; ``given`` is ``{position: token}``.
 """
@@ -37,7 +37,12 @@ class Infill(NamedTuple):
 
 @torch.no_grad()
 def phrase_probability(density: Density, phrase: Known, given: Known | None = None) -> float:
-    """P(tokens of the phrase at their positions | given), everything else being unknown."""
+    """P(tokens of the phrase at their positions | given), everything else being unknown.
+
+    >>> p = sub.SquaredCircuit(sub.Circuit(sub.linear_tree(3), sub.Embedding(4), num_units=2))
+    >>> round(sum(phrase_probability(p, {1: token}, {2: 0}) for token in range(4)), 6)
+    1.0
+    """
     if not phrase:
         raise ValueError("phrase is empty: name a position and its token, such as {3: 17}.")
     known = dict(given or {})
@@ -52,7 +57,12 @@ def phrase_probability(density: Density, phrase: Known, given: Known | None = No
 
 @torch.no_grad()
 def token_probabilities(density: Density, position: int, given: Known | None = None) -> Tensor:
-    """P(token at a position | given), (v,), whether what is given stands before or after it."""
+    """P(token at a position | given), (v,), whether what is given stands before or after it.
+
+    >>> p = sub.SquaredCircuit(sub.Circuit(sub.linear_tree(3), sub.Embedding(4), num_units=2))
+    >>> token_probabilities(p, 1, {0: 3, 2: 0}).shape
+    torch.Size([4])
+    """
     count = _num_tokens(density)
     pieces = torch.arange(count).split(_TOKENS_AT_ONCE)
     parts = [density.pdf(position, tokens, given or None) for tokens in pieces]
@@ -151,6 +161,10 @@ def containing_probability(
 
     A word is a token, a phrase ``[5, 7]`` of tokens that follow each other, or a set of those,
     any of which will do. An automaton reads along: only accepted sequences are ever added up.
+
+    >>> p = sub.SquaredCircuit(sub.Circuit(sub.linear_tree(3), sub.Embedding(4), num_units=2))
+    >>> containing_probability(p, [0, 1, 2, 3])  # four words do not fit into three tokens
+    0.0
     """
     endings = containing(density, words, given)
     whole = Endings(endings.chain, Reading(endings.reading.allowed, ANYTHING))
@@ -167,7 +181,12 @@ def sample_containing(
     given: Known | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Rows (n, d) drawn exactly from the model given that every word occurs; none is rejected."""
+    """Rows (n, d) drawn exactly from the model given that every word occurs; none is rejected.
+
+    >>> p = sub.SquaredCircuit(sub.Circuit(sub.linear_tree(3), sub.Embedding(4), num_units=2))
+    >>> all({1, 2} <= set(row) for row in sample_containing(p, [1, 2], 20).tolist())
+    True
+    """
     if num_samples < 0:
         raise ValueError(f"num_samples must be at least 0, got {num_samples}.")
     endings = containing(density, words, given)
