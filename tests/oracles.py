@@ -212,3 +212,12 @@ def _mp_mixed(weight, gram):
         [sum(a[i] * gram[i][j] * mpmath.conj(b[j]) for i in units for j in units) for b in weight]
         for a in weight
     ]
+
+
+def integral_over_rectangle(log_density, low, high, points=801):
+    """∫∫ exp(log_density) over a rectangle, by the trapezoidal rule on a fine grid."""
+    lines = [
+        torch.linspace(a, b, points, dtype=torch.float64) for a, b in zip(low, high, strict=True)
+    ]
+    values = log_density(torch.cartesian_prod(*lines)).exp().reshape(points, points)
+    return float(torch.trapezoid(torch.trapezoid(values, lines[1]), lines[0]))
