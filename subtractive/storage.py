@@ -34,8 +34,8 @@ from subtractive.inputs.rbf import RBF
 from subtractive.inputs.spline import Spline
 from subtractive.inputs.tied_gaussian import TiedGaussian
 from subtractive.io.files import FileFormatError, read_tensors
-from subtractive.regions.graph import RegionGraph
 from subtractive.regions.folding import FoldedSchedule, fold, upward
+from subtractive.regions.graph import RegionGraph
 
 FAMILIES: dict[str, type[InputFamily]] = {
     family.__name__: family
@@ -161,7 +161,7 @@ def _circuit(data: Mapping[str, Any], stored: Stored) -> Circuit:
 
 def _has_sums_of_inputs(graph: RegionGraph, labels: Mapping[int, Any], count: int) -> bool:
     """Whether sums stand between inputs and products, which makes more layers."""
-    return len(fold(upward(graph, labels, sum_inputs=False)).steps) != count
+    return len(fold(upward(graph, labels, sum_inputs=False)).calls) != count
 
 
 def _family(data: Mapping[str, Any], stored: Stored) -> InputFamily:

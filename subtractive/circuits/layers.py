@@ -144,7 +144,7 @@ class Layer(nn.Module, ABC):
         return kronecker_signed(children)
 
     def latent(self, children: Sequence[Message]) -> Tensor:
-        """The product units (f, n, i·j·...) whose weights are expanded: what samples choose from."""
+        """The product units (f, n, i·j·...) whose weights are expanded, to be chosen from."""
         return kronecker([multiply([child]).mantissa for child in children])
 
     def units_of_children(self, units: Tensor, widths: Sequence[int]) -> list[Tensor]:

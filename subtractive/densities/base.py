@@ -115,6 +115,10 @@ class Density(nn.Module, ABC):
         """log p(x), (n,), of rows x (n, d); NaN entries are integrated out exactly."""
         return self.log_marginal(x)
 
+    def forward(self, x: Tensor) -> Tensor:
+        """The same as :meth:`log_prob`."""
+        return self.log_prob(x)
+
     def log_marginal(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
         """log p of the observed entries of x (n, d), (n,).
 

@@ -79,7 +79,9 @@ class Mixture(Density):
         return log_weights - log_normalisers
 
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
-        shares = to_scaled(LeafMessage(None, self._log_shares(evidence).detach()[None])).mantissa[0]
+        shares = to_scaled(LeafMessage(None, self._log_shares(evidence).detach()[None])).mantissa[
+            0
+        ]
         chosen, _ = choose_cell(shares, uniforms(len(evidence), generator))
         x = evidence.x.double()
         for number, member in enumerate(self._densities()):

@@ -1,7 +1,7 @@
 """Univariate marginals of all variables at once, given evidence.
 
-One forward and one outside pass give the environment of every variable that is not observed; a question
-(:mod:`subtractive.inputs.asking`) is then a small contraction for each.
+One forward and one outside pass give the environment of every variable that is not observed; the
+expectation of a test function (:mod:`subtractive.inputs.asking`) is then a small contraction.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.evaluation import evaluate, leaves_of
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
-from subtractive.inference.outside import descend, input_of, inside
+from subtractive.inference.outside import descend, inside
 from subtractive.inputs.base import Question
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import log_sum
@@ -40,7 +40,7 @@ def answer_square(
         def look(
             region: int, environment: Tensor, rows: Tensor = rows, part: Evidence = part
         ) -> None:
-            layer, place = input_of(circuit, region)
+            layer, place = circuit.input_of(region)
             scope = list(layer.scopes[place.start])
             found = layer.family.answer_square(
                 layer.tensors(place, torch.float64),
@@ -116,7 +116,9 @@ def _unit_shares(
             for leaf, factor in zip(leaves, factors, strict=True)
         ]
         by_call = {call.regions: leaf for call, leaf in zip(schedule.leaves, scaled, strict=True)}
-        root = log_sum(evaluate(schedule, circuit.sum_layers, lambda call, *_: by_call[call.regions]))
+        root = log_sum(
+            evaluate(schedule, circuit.sum_layers, lambda call, *_: by_call[call.regions])
+        )
         return torch.autograd.grad(root.sum(), factors, create_graph=wanted)
 
 

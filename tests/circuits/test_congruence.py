@@ -1,8 +1,7 @@
 import pytest
 import torch
-from torch.autograd import gradcheck, gradgradcheck
-
 from subtractive.circuits.congruence import congruence
+from torch.autograd import gradcheck, gradgradcheck
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 REAL, COMPLEX = torch.float64, torch.complex128

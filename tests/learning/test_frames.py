@@ -36,7 +36,9 @@ def test_squares_subtract_and_sums_do_not():
     rows = heavy_tailed_rows(500)
     squares = sub.gaussian_frames(rows, 2, 4)
     sub.fit(squares, rows, max_epochs=3, progress=False)
-    assert any(bool((member.circuit.sum_layers[-1].weights() < 0).any()) for member in squares.members)
+    assert any(
+        bool((member.circuit.sum_layers[-1].weights() < 0).any()) for member in squares.members
+    )
     sums = sub.gaussian_frames(rows, 2, 4, is_squared=False)
     assert all(isinstance(member, sub.MonotonicCircuit) for member in sums.members)
     assert all(member.circuit.num_outputs == 1 for member in sums.members)
