@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from oracles import gauss_legendre, grid
-from registry import FAMILIES, GRAPHS, LAYERS, WEIGHTS, axis, build
+from registry import ATOMS, FAMILIES, GRAPHS, LAYERS, WEIGHTS, axis, build
 
 import subtractive as sub
 
@@ -20,7 +20,11 @@ MIXED = ["gaussian", "categorical", "spline", "binomial"]
 
 
 def rule(family):
-    return LINE if family in ("gaussian", "rbf") else axis(family)
+    if family in ("gaussian", "rbf"):
+        return LINE
+    if family == "atoms":
+        return np.append(LINE[0], ATOMS), np.append(LINE[1], np.ones(len(ATOMS)))
+    return axis(family)
 
 
 def squared_kinds():
