@@ -23,7 +23,8 @@ def rule(family):
     if family in ("gaussian", "rbf"):
         return LINE
     if family == "atoms":
-        return np.append(LINE[0], ATOMS), np.append(LINE[1], np.ones(len(ATOMS)))
+        between = LINE[0] + 0.1  # no node is an atom
+        return np.append(between, ATOMS), np.append(LINE[1], np.ones(len(ATOMS)))
     return axis(family)
 
 
