@@ -40,14 +40,13 @@ if TYPE_CHECKING:
         MultivariateGaussian as MultivariateGaussian,
     )
     from subtractive.inputs.rbf import RBF as RBF
+    from subtractive.inputs.semi_tied_gaussian import SemiTiedGaussian as SemiTiedGaussian
     from subtractive.inputs.spline import Spline as Spline
-    from subtractive.inputs.tied_gaussian import TiedGaussian as TiedGaussian
     from subtractive.io.files import FileFormatError as FileFormatError
     from subtractive.learning.distributed import LostProcessError as LostProcessError
     from subtractive.learning.expectation_maximisation import (
         fit_gaussian_mixture as fit_gaussian_mixture,
     )
-    from subtractive.learning.frames import gaussian_frames as gaussian_frames
     from subtractive.learning.history import History as History
     from subtractive.learning.initialise import initialise as initialise
     from subtractive.learning.loop import fit as fit
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from subtractive.learning.psd import likelihood_gap as likelihood_gap
     from subtractive.learning.relative_adam import relative_adam as relative_adam
     from subtractive.learning.run import TrainingWarning as TrainingWarning
+    from subtractive.learning.semi_tied_mixture import semi_tied_mixture as semi_tied_mixture
     from subtractive.reductions.disjointness import UndirectedGraph as UndirectedGraph
     from subtractive.reductions.disjointness import communication_matrix as communication_matrix
     from subtractive.reductions.disjointness import margulis_graph as margulis_graph
@@ -140,10 +140,10 @@ _PLACES = {
     "MultivariateGaussian": "inputs.multivariate_gaussian",
     "RBF": "inputs.rbf",
     "Spline": "inputs.spline",
-    "TiedGaussian": "inputs.tied_gaussian",
+    "SemiTiedGaussian": "inputs.semi_tied_gaussian",
     "LostProcessError": "learning.distributed",
     "fit_gaussian_mixture": "learning.expectation_maximisation",
-    "gaussian_frames": "learning.frames",
+    "semi_tied_mixture": "learning.semi_tied_mixture",
     "History": "learning.history",
     "initialise": "learning.initialise",
     "fit": "learning.loop",

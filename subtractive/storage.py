@@ -32,8 +32,8 @@ from subtractive.inputs.gaussian import Gaussian
 from subtractive.inputs.layer import InputLayer
 from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
 from subtractive.inputs.rbf import RBF
+from subtractive.inputs.semi_tied_gaussian import SemiTiedGaussian
 from subtractive.inputs.spline import Spline
-from subtractive.inputs.tied_gaussian import TiedGaussian
 from subtractive.io.files import FileFormatError, read_tensors
 from subtractive.regions.graph import RegionGraph
 from subtractive.regions.schedule import Schedule, fold
@@ -48,7 +48,7 @@ FAMILIES: dict[str, type[InputFamily]] = {
         MultivariateGaussian,
         RBF,
         Spline,
-        TiedGaussian,
+        SemiTiedGaussian,
         WithAtoms,
     )
 }

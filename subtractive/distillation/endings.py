@@ -13,7 +13,12 @@ import torch
 from torch import Tensor
 
 from subtractive.distillation.chain import Before, Chain, Reading
-from subtractive.inputs.drawing import by_chunks, draw_state_of_products, quadratic, uniforms
+from subtractive.inputs.quadratic_form_sampling import (
+    by_chunks,
+    draw_state_of_products,
+    quadratic,
+    uniforms,
+)
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.scaled import log_sum_exp, safe_log
 

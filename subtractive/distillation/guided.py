@@ -21,7 +21,7 @@ from subtractive.distillation.endings import Endings
 from subtractive.distillation.sampling import Samples, draw_from_teacher
 from subtractive.distillation.teachers import Teacher
 from subtractive.distillation.vocabulary import Vocabulary
-from subtractive.inputs.drawing import uniforms
+from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.numerics.inversion import choose_cell
 
 Accepts = Callable[[list[int]], bool]  # whether a sequence contains what it must

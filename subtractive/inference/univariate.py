@@ -1,7 +1,7 @@
 """Univariate marginals of all variables at once, given evidence.
 
 One climb and one descent give the environment of every variable that is not observed; a question
-(:mod:`subtractive.inputs.asking`) is then a small contraction for each.
+(:mod:`subtractive.inputs.test_functions`) is then a small contraction for each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from subtractive.circuits.route import Route
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, square_leaf
 from subtractive.inference.outside import descend, inside
-from subtractive.inputs.base import Question
+from subtractive.inputs.base import TestFunctions
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import log_sum
 
@@ -25,7 +25,7 @@ Answers = list[Tensor | None]
 
 
 def answer_square(
-    circuit: Circuit, evidence: Evidence, questions: Sequence[Question | None]
+    circuit: Circuit, evidence: Evidence, questions: Sequence[TestFunctions | None]
 ) -> Answers:
     """Expectations (n, q) for each variable under |c|² given evidence.
 
@@ -41,7 +41,7 @@ def answer_square(
         ) -> None:
             layer, place = circuit.input_of(region)
             scope = list(layer.scopes[place.start])
-            found = layer.family.answer_square(
+            found = layer.family.expectations_square(
                 layer.tensors(place, torch.float64),
                 environment.real if environment.is_complex() else environment,
                 part.x[:, scope].double(),
@@ -55,7 +55,7 @@ def answer_square(
 
 
 def answer_plain(
-    circuit: Circuit, evidence: Evidence, questions: Sequence[Question | None]
+    circuit: Circuit, evidence: Evidence, questions: Sequence[TestFunctions | None]
 ) -> Answers:
     """The same under a monotonic circuit: posterior shares of units, by one backward pass."""
     answers = _unanswered(evidence, questions)
@@ -68,7 +68,7 @@ def answer_plain(
             layer = circuit.input_layer(entry.layer)
             p = layer.tensors(entry.folds, torch.float64)
             for fold, scope in enumerate(layer.variables[entry.folds].tolist()):
-                found = layer.family.answer_units(
+                found = layer.family.expectations_units(
                     {name: tensor[fold : fold + 1] for name, tensor in p.items()},
                     shares[fold],
                     part.x[:, scope].double(),
@@ -119,7 +119,7 @@ def _unit_shares(
         return torch.autograd.grad(root.sum(), factors, create_graph=wanted)
 
 
-def _unanswered(evidence: Evidence, questions: Sequence[Question | None]) -> Answers:
+def _unanswered(evidence: Evidence, questions: Sequence[TestFunctions | None]) -> Answers:
     return [
         None
         if question is None

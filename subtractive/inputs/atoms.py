@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import EVERYWHERE, Tensors, UnivariateFamily, Window
-from subtractive.inputs.drawing import uniforms
 from subtractive.inputs.embedding import share_states, table_gram, table_integral
+from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.inputs.statistics import Sample
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.leaf_message import LeafMessage, add, choose, relative_values
@@ -99,12 +99,12 @@ class WithAtoms(UnivariateFamily):
         learned = self.base.parameters(size, num_units, generator)
         return learned | self._learned(self._noise(num_units, generator))
 
-    def parameters_from(
+    def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         is_atom = self._is_atom(sample.columns[:, 0])  # (n, v)
         rest = sample.columns.masked_fill(is_atom.any(-1, keepdim=True), math.nan)
-        learned = self.base.parameters_from(
+        learned = self.base.init_from_data(
             Sample(rest, sample.weights), num_units, power, generator
         )
         known = (~sample.columns[:, 0].isnan()).double() * sample.weights
@@ -121,8 +121,8 @@ class WithAtoms(UnivariateFamily):
         height = (odds * total.value().mean()) ** (1 / power)
         return learned | self._learned(height * 2 * self._noise(num_units, generator))
 
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
-        return self.base.step_units(p)
+    def update_scale(self, p: Tensors) -> dict[str, Tensor]:
+        return self.base.update_scale(p)
 
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return self.base.constants(size, num_units)

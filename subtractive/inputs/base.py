@@ -62,11 +62,13 @@ def tilted(moments: Sequence[LeafMessage], tilt: Tensor) -> LeafMessage:
     )
 
 
-class Question(ABC):
-    """q functions of one variable, to be integrated against its density.
+class TestFunctions(ABC):
+    """q functions of one variable whose expectations are wanted under its density.
 
-    They are powers, points or half-lines, see :mod:`subtractive.inputs.asking`.
+    They are powers, points or half-lines, see :mod:`subtractive.inputs.test_functions`.
     """
+
+    __test__ = False  # pytest must not take the class for a test
 
     @property
     @abstractmethod
@@ -147,7 +149,7 @@ class InputFamily(ABC):
         """What is learned, at its start, for one region of ``size`` variables, each (i, ...)."""
 
     @abstractmethod
-    def parameters_from(
+    def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         """What is learned, at a start from rows of one region.
@@ -157,7 +159,7 @@ class InputFamily(ABC):
         """
 
     @abstractmethod
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+    def update_scale(self, p: Tensors) -> dict[str, Tensor]:
         """How far a step of one goes for learned tensors, each (f, i, ...); one if not named.
 
         A mean has moved far when it has moved by the width of its function, not by one.
@@ -216,13 +218,13 @@ class InputFamily(ABC):
         """Values (f, n, s) from f_k / ∫ f_k for units k (f, n), given what is observed in x."""
 
     @abstractmethod
-    def answer_square(
+    def expectations_square(
         self,
         p: Tensors,
         environment: Tensor,
         x: Tensor,
         observed: Sequence[bool],
-        questions: Sequence[Question | None],
+        functions: Sequence[TestFunctions | None],
     ) -> list[Tensor | None]:
         """Expectations (n, q) for each variable of one region under Σ_ij E_ij f_i f_j.
 
@@ -230,13 +232,13 @@ class InputFamily(ABC):
         """
 
     @abstractmethod
-    def answer_units(
+    def expectations_units(
         self,
         p: Tensors,
         shares: Tensor,
         x: Tensor,
         observed: Sequence[bool],
-        questions: Sequence[Question | None],
+        functions: Sequence[TestFunctions | None],
     ) -> list[Tensor | None]:
         """Expectations (n, q) for each variable of one region under Σ_i r_i f_i / ∫ f_i.
 
@@ -285,33 +287,33 @@ class UnivariateFamily(InputFamily):
     ) -> LeafMessage:
         raise AssertionError("a region of one variable is observed or not")
 
-    def answer_square(
+    def expectations_square(
         self,
         p: Tensors,
         environment: Tensor,
         x: Tensor,
         observed: Sequence[bool],
-        questions: Sequence[Question | None],
+        functions: Sequence[TestFunctions | None],
     ) -> list[Tensor | None]:
-        if questions[0] is None:
+        if functions[0] is None:
             return [None]
         gram = self.gram(p, p, EVERYWHERE)
-        numbers = relative_values(questions[0].of_products(self, p), gram)[0]  # (q, i, j)
+        numbers = relative_values(functions[0].of_products(self, p), gram)[0]  # (q, i, j)
         total = (environment * relative_values(gram, gram)[0]).sum((-2, -1))  # (n,)
         return [environment.flatten(1) @ numbers.flatten(1).mT / total[:, None]]
 
-    def answer_units(
+    def expectations_units(
         self,
         p: Tensors,
         shares: Tensor,
         x: Tensor,
         observed: Sequence[bool],
-        questions: Sequence[Question | None],
+        functions: Sequence[TestFunctions | None],
     ) -> list[Tensor | None]:
-        if questions[0] is None:
+        if functions[0] is None:
             return [None]
         mass = self.integral(p, EVERYWHERE)
-        numbers = relative_values(questions[0].of_functions(self, p), mass)[0]  # (q, i)
+        numbers = relative_values(functions[0].of_functions(self, p), mass)[0]  # (q, i)
         return [shares @ (numbers / relative_values(mass, mass)[0]).mT]
 
     def tilted_gram(

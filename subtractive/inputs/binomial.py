@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window, state_weights
-from subtractive.inputs.drawing import draw_state, draw_state_of_unit
 from subtractive.inputs.embedding import check_states, whole_number
+from subtractive.inputs.quadratic_form_sampling import draw_state, draw_state_of_unit
 from subtractive.inputs.statistics import Sample, quantiles, shuffled_levels
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import safe_log
@@ -134,7 +134,7 @@ class Binomial(UnivariateFamily):
         probability = torch.rand(num_units, generator=generator, dtype=torch.float64)
         return {"logit": probability.logit(eps=1e-6)}
 
-    def parameters_from(
+    def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         states, shares = sample.column(0)
@@ -145,7 +145,7 @@ class Binomial(UnivariateFamily):
         # Off the ends, where a logit is infinite.
         return {"logit": ((chosen + 0.5) / (self.total + 1)).logit() + 0.1 * noise}
 
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+    def update_scale(self, p: Tensors) -> dict[str, Tensor]:
         return {}
 
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window
-from subtractive.inputs.drawing import draw_state, draw_state_of_unit
 from subtractive.inputs.embedding import (
     check_states,
     look_up,
@@ -21,6 +20,7 @@ from subtractive.inputs.embedding import (
     whole_number,
     window_weights,
 )
+from subtractive.inputs.quadratic_form_sampling import draw_state, draw_state_of_unit
 from subtractive.inputs.statistics import Sample, histogram
 from subtractive.numerics.leaf_message import LeafMessage
 
@@ -74,7 +74,7 @@ class Categorical(UnivariateFamily):
         draw = torch.empty(num_units, self.num_states, dtype=torch.float64)
         return {"logits": draw.exponential_(generator=generator).log()}
 
-    def parameters_from(
+    def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         states, shares = sample.column(0)
@@ -82,7 +82,7 @@ class Categorical(UnivariateFamily):
         noise = self.parameters(1, num_units, generator)["logits"]
         return {"logits": frequency.log() / power + noise}
 
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+    def update_scale(self, p: Tensors) -> dict[str, Tensor]:
         return {}
 
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:

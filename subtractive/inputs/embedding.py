@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import EVERYWHERE, Tensors, UnivariateFamily, Window, state_weights
-from subtractive.inputs.drawing import draw_state, draw_state_of_unit
+from subtractive.inputs.quadratic_form_sampling import draw_state, draw_state_of_unit
 from subtractive.inputs.statistics import Sample, histogram
 from subtractive.numerics.leaf_message import LeafMessage
 
@@ -153,7 +153,7 @@ class Embedding(UnivariateFamily):
         shape = (num_units, self.num_states)
         return {"table": torch.rand(shape, generator=generator, dtype=torch.float64)}
 
-    def parameters_from(
+    def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         states, shares = sample.column(0)
@@ -161,7 +161,7 @@ class Embedding(UnivariateFamily):
         height = (self.num_states * frequency) ** (1 / power)
         return {"table": height * self.parameters(1, num_units, generator)["table"]}
 
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+    def update_scale(self, p: Tensors) -> dict[str, Tensor]:
         return {}
 
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:

@@ -15,21 +15,21 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window
-from subtractive.inputs.drawing import uniforms
-from subtractive.inputs.gaussian_logs import (
+from subtractive.inputs.gaussian_log_density import (
     log_densities,
     log_density,
     log_overlaps,
 )
-from subtractive.inputs.normal_interval import (
+from subtractive.inputs.quadratic_form_sampling import uniforms
+from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
+from subtractive.inputs.statistics import Sample, local_widths, shuffled_levels
+from subtractive.inputs.truncated_normal import (
     first_moment,
     log_tail,
     scaled_mass,
     second_moment,
     standardise,
 )
-from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
-from subtractive.inputs.statistics import Sample, local_widths, shuffled_levels
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import safe_log
 
@@ -152,7 +152,7 @@ class Gaussian(UnivariateFamily):
         log_scale = 0.1 * torch.randn(num_units, generator=generator, dtype=torch.float64)
         return {"mean": mean, "log_scale": log_scale}
 
-    def parameters_from(
+    def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         column, shares = sample.column(0)
@@ -162,7 +162,7 @@ class Gaussian(UnivariateFamily):
         # A Gaussian to the power p is one of scale σ / √p.
         return {"mean": mean, "log_scale": (math.sqrt(power) * width).log()}
 
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+    def update_scale(self, p: Tensors) -> dict[str, Tensor]:
         return {"mean": p["log_scale"].exp()}
 
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:

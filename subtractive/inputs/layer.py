@@ -70,9 +70,9 @@ class InputLayer(nn.Module):
         return tensor
 
     @torch.no_grad()
-    def step_units(self) -> dict[str, Tensor]:
+    def update_scale(self) -> dict[str, Tensor]:
         """How far a step of one goes for some of the parameters, by name."""
-        return self.family.step_units(self._stored())
+        return self.family.update_scale(self._stored())
 
     def gather(self, x: Tensor, folds: Index) -> Tensor:
         """The columns of x (n, d) that the regions see, (f, n, s)."""

@@ -10,10 +10,10 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from subtractive.inputs.base import InputFamily, Question, Tensors, Window, name_and_facts
+from subtractive.inputs.base import InputFamily, Tensors, TestFunctions, Window, name_and_facts
 from subtractive.inputs.embedding import whole_number
 from subtractive.inputs.gaussian import Gaussian, check_finite
-from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
+from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI
 from subtractive.inputs.normal_products import (
     NormalProducts,
     draw_normal_products,
@@ -104,7 +104,7 @@ class MultivariateGaussian(RegionGaussian):
         lower = torch.zeros(num_units, size, size, dtype=torch.float64)
         return {"mean": mean, "log_diagonal": log_diagonal, "lower": lower}
 
-    def parameters_from(
+    def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         centre, unit = location_and_spread(sample)
@@ -121,7 +121,7 @@ class MultivariateGaussian(RegionGaussian):
             "lower": factor.tril(-1),
         }
 
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+    def update_scale(self, p: Tensors) -> dict[str, Tensor]:
         factor = cholesky_factor(p)
         below = factor.diagonal(dim1=-2, dim2=-1)[..., None].expand_as(factor)
         return {"mean": conditional_scales(factor), "lower": below}
@@ -197,30 +197,30 @@ class MultivariateGaussian(RegionGaussian):
         drawn = means[region, row, units] + (factor[region, units] @ noise[..., None])[..., 0]
         return x.index_copy(2, rest, drawn)
 
-    def answer_square(
+    def expectations_square(
         self,
         p: Tensors,
         environment: Tensor,
         x: Tensor,
         observed: Sequence[bool],
-        questions: Sequence[Question | None],
+        functions: Sequence[TestFunctions | None],
     ) -> list[Tensor | None]:
         products = self._products(p, environment, x, observed)
         weights = products.weights / products.weights.sum(-1, keepdim=True)
         scales = products.covariance.diagonal(dim1=-2, dim2=-1).sqrt()  # (P, u)
-        return _answer_each(observed, questions, weights, products.mean, scales)
+        return _answer_each(observed, functions, weights, products.mean, scales)
 
-    def answer_units(
+    def expectations_units(
         self,
         p: Tensors,
         shares: Tensor,
         x: Tensor,
         observed: Sequence[bool],
-        questions: Sequence[Question | None],
+        functions: Sequence[TestFunctions | None],
     ) -> list[Tensor | None]:
         mean, factor = observe(p, x[None], observed).conditional
         scales = factor[0].square().sum(-1).sqrt()  # (i, u)
-        return _answer_each(observed, questions, shares, mean[0].movedim(-1, 0), scales)
+        return _answer_each(observed, functions, shares, mean[0].movedim(-1, 0), scales)
 
     def _products(
         self, p: Tensors, environment: Tensor, x: Tensor, observed: Sequence[bool]
@@ -268,7 +268,7 @@ class MultivariateGaussian(RegionGaussian):
 
 def _answer_each(
     observed: Sequence[bool],
-    questions: Sequence[Question | None],
+    functions: Sequence[TestFunctions | None],
     weights: Tensor,
     mean: Tensor,
     scales: Tensor,
@@ -277,9 +277,9 @@ def _answer_each(
     answers: list[Tensor | None] = [None] * len(observed)
     rest = [k for k, is_seen in enumerate(observed) if not is_seen]
     for at, variable in enumerate(rest):
-        question = questions[variable]
-        if question is not None:
-            answers[variable] = question.of_gaussians(weights, mean[..., at], scales[:, at])
+        function = functions[variable]
+        if function is not None:
+            answers[variable] = function.of_gaussians(weights, mean[..., at], scales[:, at])
     return answers
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import Tensors
-from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
+from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI
 
 # Entries of the matrices that are decomposed at a time: small enough for a processor's cache.
 ENTRIES = 2**18

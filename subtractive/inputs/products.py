@@ -9,7 +9,7 @@ from typing import Any, NoReturn, final
 import torch
 from torch import Tensor
 
-from subtractive.inputs.base import InputFamily, Question, Tensors, Window
+from subtractive.inputs.base import InputFamily, Tensors, TestFunctions, Window
 from subtractive.inputs.statistics import Sample
 from subtractive.numerics.leaf_message import LeafMessage
 
@@ -64,13 +64,13 @@ class Products(InputFamily):
     ) -> dict[str, Tensor]:
         return self.family.parameters(size, self._num_factors, generator)
 
-    def parameters_from(
+    def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
-        return self.family.parameters_from(sample, self._num_factors, 2 * power, generator)
+        return self.family.init_from_data(sample, self._num_factors, 2 * power, generator)
 
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
-        return self.family.step_units(p)
+    def update_scale(self, p: Tensors) -> dict[str, Tensor]:
+        return self.family.update_scale(p)
 
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
         return self.family.constants(size, self._num_factors)
@@ -117,23 +117,23 @@ class Products(InputFamily):
     ) -> Tensor:
         raise ValueError(_FOR_STUDY)
 
-    def answer_units(
+    def expectations_units(
         self,
         p: Tensors,
         shares: Tensor,
         x: Tensor,
         observed: Sequence[bool],
-        questions: Sequence[Question | None],
+        functions: Sequence[TestFunctions | None],
     ) -> NoReturn:
         raise ValueError(_FOR_STUDY)
 
-    def answer_square(
+    def expectations_square(
         self,
         p: Tensors,
         environment: Tensor,
         x: Tensor,
         observed: Sequence[bool],
-        questions: Sequence[Question | None],
+        functions: Sequence[TestFunctions | None],
     ) -> NoReturn:
         raise ValueError(_FOR_STUDY)
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window
-from subtractive.inputs.drawing import uniforms
 from subtractive.inputs.gaussian import check_finite, pair_product, window_integral
-from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI, log_kernel
+from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI, log_kernel
+from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
 from subtractive.inputs.statistics import Sample
 from subtractive.numerics.leaf_message import LeafMessage
@@ -77,12 +77,12 @@ class RBF(UnivariateFamily):
     ) -> dict[str, Tensor]:
         return {}
 
-    def parameters_from(
+    def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         return {}
 
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+    def update_scale(self, p: Tensors) -> dict[str, Tensor]:
         return {}
 
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:

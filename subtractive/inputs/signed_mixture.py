@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.inputs.drawing import by_chunks
+from subtractive.inputs.quadratic_form_sampling import by_chunks
 from subtractive.numerics.inversion import choose_cell, invert
 
 # Beyond this many standard deviations a float64 sees no mass.

@@ -15,8 +15,13 @@ from torch import Tensor
 
 from subtractive.inputs.base import EVERYWHERE, Tensors, UnivariateFamily, Window
 from subtractive.inputs.bsplines import quantile_knots, spline_gram, spline_integral, spline_values
-from subtractive.inputs.drawing import by_chunks, draw_piecewise, quadratic, uniforms
 from subtractive.inputs.embedding import share_states, whole_number
+from subtractive.inputs.quadratic_form_sampling import (
+    by_chunks,
+    draw_piecewise,
+    quadratic,
+    uniforms,
+)
 from subtractive.inputs.statistics import Sample
 from subtractive.numerics.leaf_message import LeafMessage
 
@@ -115,7 +120,7 @@ class Spline(UnivariateFamily):
         start = 1 - torch.rand(shape, generator=generator, dtype=torch.float64)  # never zero
         return {"log_coefficient": start.log()} if self.non_negative else {"coefficient": start}
 
-    def parameters_from(
+    def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         start = 1 - torch.rand(num_units, self.num_bases, generator=generator, dtype=torch.float64)
@@ -126,7 +131,7 @@ class Spline(UnivariateFamily):
             else {"coefficient": coefficient}
         )
 
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+    def update_scale(self, p: Tensors) -> dict[str, Tensor]:
         return {}
 
     def constants(self, size: int, num_units: int) -> dict[str, Tensor]:

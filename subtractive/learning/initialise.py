@@ -91,10 +91,10 @@ def _start(
     if layer.is_shared:
         columns = torch.cat([table[:, list(scope)] for scope in layer.scopes])
         pooled = Sample(columns, weights.repeat(len(layer.scopes)))
-        start = layer.family.parameters_from(pooled, layer.num_units, power, generator)
+        start = layer.family.init_from_data(pooled, layer.num_units, power, generator)
         return {name: value[None] for name, value in start.items()}
     starts = [
-        family.parameters_from(
+        family.init_from_data(
             Sample(table[:, list(scope)], weights), layer.num_units, power, generator
         )
         for family, scope in zip(layer.families, layer.scopes, strict=True)

@@ -12,7 +12,7 @@ from subtractive.inference import marginal
 from subtractive.inference.evidence import Evidence, make_evidence
 from subtractive.inference.outside import descend, inside
 from subtractive.inference.sampling import sample_square
-from subtractive.inputs import drawing
+from subtractive.inputs import quadratic_form_sampling
 
 DOUBLE = torch.float64
 NAN = math.nan
@@ -261,7 +261,7 @@ def test_samples_do_not_depend_on_the_size_of_chunks(monkeypatch):
         "embedding": sub.SquaredCircuit(build("flat", "embedding")),
     }
     expected = {name: p.sample(60, generator=seeded()) for name, p in models.items()}
-    monkeypatch.setattr(drawing, "_CHUNK", 100)
+    monkeypatch.setattr(quadratic_form_sampling, "_CHUNK", 100)
     for name, p in models.items():
         drawn = p.sample(60, generator=seeded())
         torch.testing.assert_close(drawn, expected[name], rtol=0, atol=1e-9)
@@ -281,13 +281,13 @@ def test_blocks_of_rows_are_samples_one_after_the_other(graph, monkeypatch):
 def test_rows_are_drawn_in_blocks_that_bound_the_memory(monkeypatch):
     p = sub.SquaredCircuit(build("binary", "embedding", num_units=8))
     sizes = []
-    draw_state = drawing.quadratic
+    draw_state = quadratic_form_sampling.quadratic
 
     def watched(values, environment):
         sizes.append(len(environment))
         return draw_state(values, environment)
 
-    monkeypatch.setattr(drawing, "quadratic", watched)
+    monkeypatch.setattr(quadratic_form_sampling, "quadratic", watched)
     monkeypatch.setattr(marginal, "_BLOCK", 2**16)
     p.sample(500)
     assert 500 > max(sizes) > 1

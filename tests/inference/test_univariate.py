@@ -13,7 +13,7 @@ import subtractive as sub
 from subtractive.inference import marginal
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.univariate import answer_plain, answer_square, as_row
-from subtractive.inputs.asking import CumulativeAt, DensityAt, Moments
+from subtractive.inputs.test_functions import CumulativeAt, DensityAt, Moments
 
 NAN = math.nan
 MIXED = [sub.Gaussian(), sub.Categorical(3), sub.Spline(6, domain=(-3.0, 3.0)), sub.Binomial(2)]

@@ -323,7 +323,7 @@ def test_a_start_from_data_has_the_shares_of_the_atoms(name, power):
     column[:300], column[300:350] = 0.0, 2.0
     column[350] = math.nan
     sample = Sample(column, torch.ones(n, dtype=DOUBLE))
-    learned = family.parameters_from(sample, 64, power, seeded())
+    learned = family.init_from_data(sample, 64, power, seeded())
     p = {k: v[None] for k, v in (learned | family.constants(1, 64)).items()}
     ends = torch.tensor([[-math.inf]]).double(), torch.tensor([[math.inf]]).double()
     whole = family.gram(p, p, Window(*ends)) if power == 2 else family.integral(p, Window(*ends))
@@ -339,7 +339,7 @@ def test_a_column_of_nothing_but_atoms_and_gaps_has_a_finite_start():
     column = torch.tensor([[0.0], [0.0], [math.nan], [2.0]])
     for family in FAMILIES.values():
         for rows in (column, column[:2], column[2:3]):
-            start = family.parameters_from(Sample(rows, torch.ones(len(rows))), 3, 2, seeded())
+            start = family.init_from_data(Sample(rows, torch.ones(len(rows))), 3, 2, seeded())
             assert all(tensor.isfinite().all() for tensor in start.values())
 
 

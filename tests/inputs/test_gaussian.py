@@ -8,7 +8,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from subtractive.inputs.base import EVERYWHERE, Window
 from subtractive.inputs.gaussian import Gaussian, pair_product
-from subtractive.inputs.normal_interval import log_tail
+from subtractive.inputs.truncated_normal import log_tail
 from subtractive.numerics.scaled import settle
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
