@@ -10,8 +10,8 @@ import torch
 from subtractive.circuits.layers import Layer, SumLayer
 from subtractive.circuits.weights import Weights
 from subtractive.inputs.base import InputFamily
-from subtractive.inputs.embedding import whole_number
 from subtractive.inputs.layer import InputLayer
+from subtractive.numerics.validation import whole_number
 from subtractive.regions.graph import RegionGraph
 from subtractive.regions.schedule import Schedule
 

@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window, state_weights
-from subtractive.inputs.embedding import check_states, whole_number
 from subtractive.inputs.quadratic_form_sampling import draw_state, draw_state_of_unit
 from subtractive.inputs.statistics import Sample, quantiles, shuffled_levels
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import safe_log
+from subtractive.numerics.validation import check_states, whole_number
 
 # exp(-600) and its products with numbers of moderate size are far from the underflow of float64.
 SAFE_EXPONENT = 600.0

@@ -12,17 +12,16 @@ from torch import Tensor
 
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window
 from subtractive.inputs.embedding import (
-    check_states,
     look_up,
     share_states,
     table_gram,
     table_integral,
-    whole_number,
     window_weights,
 )
 from subtractive.inputs.quadratic_form_sampling import draw_state, draw_state_of_unit
 from subtractive.inputs.statistics import Sample, histogram
 from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.validation import check_states, whole_number
 
 
 def window_table(logits: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

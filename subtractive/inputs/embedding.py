@@ -5,10 +5,9 @@ The functions above the class serve the other families of states too.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, SupportsIndex, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from subtractive.inputs.base import EVERYWHERE, Tensors, UnivariateFamily, Windo
 from subtractive.inputs.quadratic_form_sampling import draw_state, draw_state_of_unit
 from subtractive.inputs.statistics import Sample, histogram
 from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.validation import check_states, whole_number
 
 # How many states are widened at a time: few enough for a processor's cache.
 _STATES_AT_ONCE = 2**11
@@ -94,28 +94,6 @@ def share_states(present: Tensor) -> Tensor:
     """Whether two rows of a bool table (f, i, v) are both true at some state, (f, i, j)."""
     counts = present.float()
     return counts @ counts.mT > 0
-
-
-def whole_number(name: str, value: SupportsIndex, least: int) -> int:
-    """``value`` as an ``int``; ``ValueError`` unless a whole number of at least ``least``."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-    return number
-
-
-def check_states(column: Tensor, variable: int, num_states: int) -> None:
-    """Raise ``ValueError`` unless a column (n,) holds whole numbers in 0 .. num_states - 1."""
-    wrong = (column != column.floor()) | ~((column >= 0) & (column < num_states))
-    if wrong.any():
-        raise ValueError(
-            f"variable {variable} must hold whole numbers in 0..{num_states - 1}, got "
-            f"{column[wrong][0].item():g}. Number its states from 0 (numpy.unique(column, "
-            "return_inverse=True) does), or give the variable a family with more states."
-        )
 
 
 @final

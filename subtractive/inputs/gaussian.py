@@ -32,16 +32,7 @@ from subtractive.inputs.truncated_normal import (
 )
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import safe_log
-
-
-def check_finite(column: Tensor, variable: int) -> None:
-    """Raise ``ValueError`` if a value of ``variable``, all in (n,), is infinite."""
-    infinite = column[~column.isfinite()]
-    if infinite.numel() > 0:
-        raise ValueError(
-            f"variable {variable} has Gaussian inputs and needs finite values, got "
-            f"{infinite[0].item()}. Drop the row, or write NaN to integrate the value out."
-        )
+from subtractive.numerics.validation import check_finite
 
 
 class PairProduct(NamedTuple):

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import InputFamily, Tensors, TestFunctions, Window, name_and_facts
-from subtractive.inputs.embedding import whole_number
-from subtractive.inputs.gaussian import Gaussian, check_finite
+from subtractive.inputs.gaussian import Gaussian
 from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI
 from subtractive.inputs.normal_products import (
     NormalProducts,
@@ -37,6 +36,7 @@ from subtractive.inputs.statistics import (
     location_and_spread,
 )
 from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.validation import check_finite, whole_number
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import Tensors, UnivariateFamily, Window
-from subtractive.inputs.gaussian import check_finite, pair_product, window_integral
+from subtractive.inputs.gaussian import pair_product, window_integral
 from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI, log_kernel
 from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
 from subtractive.inputs.statistics import Sample
 from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.validation import check_finite
 
 
 @final

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from subtractive.inputs.base import EVERYWHERE, Tensors, UnivariateFamily, Window
 from subtractive.inputs.bsplines import quantile_knots, spline_gram, spline_integral, spline_values
-from subtractive.inputs.embedding import share_states, whole_number
+from subtractive.inputs.embedding import share_states
 from subtractive.inputs.quadratic_form_sampling import (
     by_chunks,
     draw_piecewise,
@@ -24,6 +24,7 @@ from subtractive.inputs.quadratic_form_sampling import (
 )
 from subtractive.inputs.statistics import Sample
 from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.validation import whole_number
 
 
 @final

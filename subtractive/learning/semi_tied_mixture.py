@@ -12,7 +12,6 @@ from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
 from subtractive.inputs.base import Tensors
-from subtractive.inputs.embedding import whole_number
 from subtractive.inputs.semi_tied_gaussian import SemiTiedGaussian, semi_tied_start
 from subtractive.learning.expectation_maximisation import (
     GaussianComponents,
@@ -22,6 +21,7 @@ from subtractive.learning.expectation_maximisation import (
 )
 from subtractive.learning.initialise import MAX_ROWS, row_weights
 from subtractive.learning.scale_mixture import ScaleMixture, fit_scale_mixture
+from subtractive.numerics.validation import whole_number
 from subtractive.regions.trees import flat
 
 # EM only finds where members start: few steps, and variances that few rows cannot take to zero.

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from subtractive.inputs.embedding import whole_number
+from subtractive.numerics.validation import whole_number
 from subtractive.reductions.disjointness import (
     UndirectedGraph,
     communication_matrix,

@@ -1,4 +1,4 @@
-"""Mixtures over frames: where they start, and what they learn."""
+"""Mixtures with semi-tied covariances: where they start, and what they learn."""
 
 import math
 
@@ -21,13 +21,13 @@ def heavy_tailed_rows(count, seed=0):
 
 
 @pytest.mark.parametrize("is_squared", [True, False])
-def test_frames_learn_more_than_a_gaussian_mixture_of_as_many_directions(is_squared):
+def test_tied_units_learn_more_than_a_gaussian_mixture_of_as_many_directions(is_squared):
     train, test = heavy_tailed_rows(2000), heavy_tailed_rows(3000)[2000:]
-    density = sub.semi_tied_mixture(train, 2, 8, is_squared=is_squared, seed=1)
+    density = sub.semi_tied_mixture(train, 2, 8, is_squared=is_squared, seed=0)
     start = density.log_prob(test).mean().item()
     sub.fit(density, train, max_epochs=10, progress=False)
     reached = density.log_prob(test).mean().item()
-    mixture = sub.fit_gaussian_mixture(train, 16, seed=1)
+    mixture = sub.fit_gaussian_mixture(train, 16, seed=0)
     assert reached > start
     assert reached > mixture.log_prob(test).mean().item()
 
@@ -42,7 +42,7 @@ def test_squares_subtract_and_sums_do_not():
     assert all(member.circuit.num_outputs == 1 for member in sums.members)
 
 
-def test_a_mixture_of_frames_is_normalised():
+def test_the_mixture_is_normalised():
     rows = heavy_tailed_rows(500)[:, :2].double()
     density = sub.semi_tied_mixture(rows, 2, 3, dtype=torch.float64)
     sub.fit(density, rows, max_epochs=3, progress=False)
