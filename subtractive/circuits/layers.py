@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from subtractive.circuits.congruence import congruence
 from subtractive.circuits.environment import Environment, below_hadamard, below_kronecker
 from subtractive.circuits.weights import Weights
+from subtractive.io.registry import Registry
 from subtractive.numerics.leaf_message import Index, LeafMessage, pick
 from subtractive.numerics.scaled import Scaled, joined, multiply, rescale, settle
 from subtractive.numerics.signed_log import (
@@ -72,8 +73,29 @@ def mix_kronecker_gram(weight: Tensor, grams: Sequence[Tensor], other: Tensor) -
     return torch.unflatten(mixed, 1, (rows, outputs))
 
 
+LAYERS: Registry[Layer] = Registry("layer")
+
+
 class Layer(nn.Module, ABC):
     """A product of child regions followed by a sum; ``folds`` picks regions of the layer."""
+
+    def __init_subclass__(cls, old_names: Sequence[str] = (), **options: Any) -> None:  # noqa: ANN401
+        super().__init_subclass__(**options)
+        LAYERS.add(cls, old_names)
+
+    @property
+    def name_in_files(self) -> str:
+        """The name of this layer in files; ``ValueError`` if it could not be loaded again."""
+        name = LAYERS.name_of(type(self))
+        try:
+            twin = type(self)(self.weights)
+        except TypeError as error:
+            raise ValueError(f"{name} cannot be saved: {name}(weights) fails ({error}).") from None
+        if [t.shape for t in twin.state_dict().values()] != [
+            t.shape for t in self.state_dict().values()
+        ]:
+            raise ValueError(f"{name} cannot be saved: {name}(weights) has other parameters.")
+        return name
 
     def __init__(self, weights: Weights) -> None:
         super().__init__()

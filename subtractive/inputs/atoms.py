@@ -7,17 +7,18 @@ density is a probability at an atom, and a density per unit length elsewhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
 
-from subtractive.inputs.base import EVERYWHERE, Tensors, UnivariateFamily, Window
+from subtractive.inputs.base import EVERYWHERE, Tensors, Window
 from subtractive.inputs.embedding import share_states, table_gram, table_integral
 from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.inputs.statistics import Sample
+from subtractive.inputs.univariate import UnivariateFamily
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.leaf_message import LeafMessage, add, choose, relative_values
 
@@ -78,25 +79,11 @@ class WithAtoms(UnivariateFamily):
     def is_non_negative(self) -> bool:
         return self.non_negative
 
-    @property
-    def num_states(self) -> None:
-        return None
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "family": "WithAtoms",
-            "base": self.base.describe(),
-            "atoms": self.atoms,
-            "non_negative": self.non_negative,
-        }
-
     def check(self, column: Tensor, variable: int) -> None:
         self.base.check(column[~self._is_atom(column).any(-1)], variable)
 
-    def parameters(
-        self, size: int, num_units: int, generator: torch.Generator | None
-    ) -> dict[str, Tensor]:
-        learned = self.base.parameters(size, num_units, generator)
+    def init(self, num_units: int, generator: torch.Generator | None) -> dict[str, Tensor]:
+        learned = self.base.init(num_units, generator)
         return learned | self._learned(self._noise(num_units, generator))
 
     def init_from_data(
@@ -112,7 +99,7 @@ class WithAtoms(UnivariateFamily):
         rows = len(known) / known.sum().clamp(min=1e-300)
         mass = 0.5 + rows * (known @ is_atom.double())  # (v,)
         odds = mass / (0.5 + rows * known.sum() - (mass - 0.5).sum()).clamp(min=0.5)
-        p = learned | self.base.constants(1, num_units)
+        p = learned | self.base.constants(num_units)
         p = {name: tensor[None] for name, tensor in p.items()}
         # Atoms have their share of ∫ c^power if the weights of all units are equal.
         total = self.base.integral(p, EVERYWHERE)
@@ -124,8 +111,8 @@ class WithAtoms(UnivariateFamily):
     def update_scale(self, p: Tensors) -> dict[str, Tensor]:
         return self.base.update_scale(p)
 
-    def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
-        return self.base.constants(size, num_units)
+    def constants(self, num_units: int) -> dict[str, Tensor]:
+        return self.base.constants(num_units)
 
     def values(self, p: Tensors, x: Tensor) -> LeafMessage:
         is_atom = self._is_atom(x[..., 0])  # (f, n, v)
@@ -157,13 +144,8 @@ class WithAtoms(UnivariateFamily):
         atoms = LeafMessage(mantissa, exponent)
         return add(self.base.gram(p, q, window), atoms)
 
-    def sample_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
+    def draw_square(
+        self, p: Tensors, environment: Tensor, generator: torch.Generator | None
     ) -> Tensor:
         gram = self.gram(p, p, EVERYWHERE)
         values = self.values(p, self._places(p)).outer()  # (1, v, i, j)
@@ -174,27 +156,18 @@ class WithAtoms(UnivariateFamily):
         drawn = self._atom_of(cell)
         rows = drawn.isnan().nonzero()[:, 0]
         if len(rows) > 0:
-            drawn[rows] = self.base.sample_square(
-                p, environment[rows], x[rows], observed, generator
-            )[:, 0]
-        return drawn[:, None]
+            drawn[rows] = self.base.draw_square(p, environment[rows], generator)
+        return drawn
 
-    def sample_units(
-        self,
-        p: Tensors,
-        units: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
-    ) -> Tensor:
+    def draw_units(self, p: Tensors, units: Tensor, generator: torch.Generator | None) -> Tensor:
         integral = self.integral(p, EVERYWHERE)
         smooth = relative_values(self.base.integral(p, EVERYWHERE), integral)
         values = relative_values(self.values(p, self._places(p)), integral)
         masses = torch.cat([values, smooth], 1).mT  # (f, i, v + 1)
         chosen = masses.gather(1, units[..., None].expand(-1, -1, masses.shape[2])).flatten(0, 1)
         cell, _ = choose_cell(chosen, uniforms(len(chosen), generator))
-        atom = self._atom_of(cell).reshape(*units.shape, 1)
-        elsewhere = self.base.sample_units(p, units, x, observed, generator)
+        atom = self._atom_of(cell).reshape(units.shape)
+        elsewhere = self.base.draw_units(p, units, generator)
         return torch.where(atom.isnan(), elsewhere, atom)
 
     def overlap(self, p: Tensors) -> Tensor:

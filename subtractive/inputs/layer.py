@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors, Window
+from subtractive.inputs.multivariate import MultivariateFamily
+from subtractive.inputs.products import Products
 from subtractive.numerics.leaf_message import Index, LeafMessage, pick
 
 
@@ -41,8 +43,8 @@ class InputLayer(nn.Module):
         self.register_buffer("variables", torch.tensor(self.scopes), persistent=False)  # (f, s)
         size = len(self.scopes[0])
         owners = families[:1] if is_shared else families
-        learned = [family.parameters(size, num_units, generator) for family in owners]
-        fixed = [family.constants(size, num_units) for family in owners]
+        starts = [family.start(size, num_units, generator) for family in owners]
+        learned, fixed = zip(*starts, strict=True)
         for name in learned[0]:
             self.register_parameter(name, nn.Parameter(torch.stack([p[name] for p in learned])))
         for name in fixed[0]:
@@ -96,7 +98,9 @@ class InputLayer(nn.Module):
 
     def partial_integral(self, x: Tensor, observed: Sequence[bool], folds: Index) -> LeafMessage:
         """∫ f over the unobserved variables of each region, (f, n, i)."""
-        return self.family.partial_integral(self.tensors(folds), self.gather(x, folds), observed)
+        return self._multivariate.partial_integral(
+            self.tensors(folds), self.gather(x, folds), observed
+        )
 
     def gram(self, folds: Index, window: Window) -> LeafMessage:
         """∫ f fᵀ, (f, m, i, j)."""
@@ -109,10 +113,16 @@ class InputLayer(nn.Module):
     def partial_gram(self, x: Tensor, observed: Sequence[bool], folds: Index) -> LeafMessage:
         """∫ f fᵀ over the unobserved variables of each region, (f, n, i, j)."""
         p = self.tensors(folds, torch.float64)
-        return self.family.partial_gram(p, p, self.gather(x, folds).double(), observed)
+        return self._multivariate.partial_gram(p, p, self.gather(x, folds).double(), observed)
 
     def cross_gram(self, other: InputLayer, window: Window) -> LeafMessage:
         """∫ f gᵀ with another layer of the same family, (f, m, i, j)."""
         every = slice(None)
         dtype = self.family.gram_dtype
         return self.family.gram(self.tensors(every, dtype), other.tensors(every, dtype), window)
+
+    @property
+    def _multivariate(self) -> MultivariateFamily | Products:
+        """The family of regions of several variables."""
+        assert isinstance(self.family, MultivariateFamily | Products)
+        return self.family

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -11,9 +10,9 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs import gaussian_log_density
-from subtractive.inputs.base import Tensors, TestFunctions, Window
+from subtractive.inputs.base import Tensors, Window
 from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI
-from subtractive.inputs.multivariate_gaussian import MultivariateGaussian, RegionGaussian
+from subtractive.inputs.multivariate_gaussian import RegionGaussian
 from subtractive.inputs.normals import cholesky_factor
 from subtractive.inputs.statistics import FAR, Sample, location_and_spread
 from subtractive.numerics.leaf_message import LeafMessage
@@ -30,7 +29,7 @@ LEAST_VARIANCE = 1e-6
 
 @final
 @dataclass(frozen=True)
-class SemiTiedGaussian(RegionGaussian):
+class SemiTiedGaussian(RegionGaussian, old_names=("TiedGaussian",)):
     r"""Gaussians of a region whose variables are independent after one common linear map.
 
     .. math:: f_k(x) ∝ N(y; m_k, \mathrm{diag}\, σ_k^2), \qquad y = B W (x - μ)
@@ -43,11 +42,7 @@ class SemiTiedGaussian(RegionGaussian):
     ``norm`` is as it is there.
     """
 
-    @property
-    def _plain(self) -> MultivariateGaussian:
-        return MultivariateGaussian(self.norm)
-
-    def parameters(
+    def init(
         self, size: int, num_units: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         mean = torch.randn(num_units, size, generator=generator, dtype=torch.float64)
@@ -87,83 +82,26 @@ class SemiTiedGaussian(RegionGaussian):
         level = _log_volume(p) + self._log_height(p) - constant
         return LeafMessage(None, (quadratic + level[:, None].to(quadratic.dtype)).to(x.dtype))
 
+    def full(self, p: Tensors) -> Tensors:
+        return untied(p)
+
     def integral(self, p: Tensors, window: Window) -> LeafMessage:
         if window.is_total:
             return LeafMessage(None, self._log_height(p)[:, None].to(p["mean"].dtype))
-        return self._plain.integral(untied(p), window)
+        return super().integral(p, window)
 
     def gram(self, p: Tensors, q: Tensors, window: Window) -> LeafMessage:
         overlaps = _log_overlaps(p) if q is p and window.is_total else None
         if overlaps is None:
-            plain = untied(p)
-            return self._plain.gram(plain, plain if q is p else untied(q), window)
+            return super().gram(p, q, window)
         height = self._log_height(p)
         heights = height[:, :, None] + height[:, None, :] + _log_volume(p)[..., None]
         return LeafMessage(None, (overlaps + heights)[:, None])
 
-    def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> LeafMessage:
-        return self._plain.partial_integral(untied(p), x, observed)
-
-    def partial_gram(
-        self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
-    ) -> LeafMessage:
-        plain = untied(p)
-        return self._plain.partial_gram(plain, plain if q is p else untied(q), x, observed)
-
-    def sample_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        return self._plain.sample_square(untied(p), environment, x, observed, generator)
-
-    def sample_units(
-        self,
-        p: Tensors,
-        units: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        return self._plain.sample_units(untied(p), units, x, observed, generator)
-
-    def expectations_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        functions: Sequence[TestFunctions | None],
-    ) -> list[Tensor | None]:
-        return self._plain.expectations_square(untied(p), environment, x, observed, functions)
-
-    def expectations_units(
-        self,
-        p: Tensors,
-        shares: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        functions: Sequence[TestFunctions | None],
-    ) -> list[Tensor | None]:
-        return self._plain.expectations_units(untied(p), shares, x, observed, functions)
-
-    def tilted_gram(
-        self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
-    ) -> LeafMessage:
-        return self._plain.tilted_gram(untied(p), x, observed, tilt)
-
-    def tilted_integral(
-        self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
-    ) -> LeafMessage:
-        return self._plain.tilted_integral(untied(p), x, observed, tilt)
-
     def _log_height(self, p: Tensors) -> Tensor:
         """log f_k / N_k, (f, i), in double precision."""
         log_diagonal = p["log_scale"].double() - _log_volume(p)[..., None] / p["mean"].shape[-1]
-        return self._plain.log_height({"mean": p["mean"], "log_diagonal": log_diagonal})
+        return self.log_height({"mean": p["mean"], "log_diagonal": log_diagonal})
 
 
 def untied(p: Tensors) -> Tensors:

@@ -291,7 +291,7 @@ ask_impossible = pytest.mark.parametrize(
         (lambda p: p.cdf(0, torch.zeros(2, 2)), r"points must be .* got shape \(2, 2\)"),
         (lambda p: p.cdf(0, [NAN]), "points must be numbers, got NaN among them"),
         (lambda p: p.cdf(0, "a"), "points must be one row of numbers, got str"),
-        (lambda p: p.pdf(0, [math.inf]), "variable 0 has Gaussian inputs and needs finite values"),
+        (lambda p: p.pdf(0, [math.inf]), "variable 0 is continuous and needs finite values"),
         (lambda p: p.pdf(1, [0.5]), r"variable 1 must hold whole numbers in 0\.\.2, got 0\.5"),
         (lambda p: p.pdf(1, [3]), r"variable 1 must hold whole numbers in 0\.\.2, got 3"),
         (lambda p: p.mean({2: 5.0}), r"probability zero in rows \[0\]"),

@@ -35,7 +35,7 @@ def seeded(seed=0):
 def tensors(family, regions=1, seed=0):
     """Random parameters; atoms of both signs where that is possible."""
     generator = seeded(seed)
-    parts = [family.parameters(1, 3, generator) | family.constants(1, 3) for _ in range(regions)]
+    parts = [family.init(3, generator) | family.constants(3) for _ in range(regions)]
     p = {name: torch.stack([part[name] for part in parts]) for name in parts[0]}
     if "atom" in p:
         p["atom"] = torch.randn(p["atom"].shape, generator=generator, dtype=DOUBLE)
@@ -130,7 +130,7 @@ def test_cross_grams_are_blocks_of_the_gram_of_all_functions(family):
 @every_family
 def test_gradients_are_exact(family):
     p = tensors(family)
-    names = [name for name in family.parameters(1, 3, seeded())]
+    names = [name for name in family.init(3, seeded())]
     learned = [p[name].clone().requires_grad_() for name in names]
     x = torch.tensor([[[0.0], [0.7], [2.0]]], dtype=DOUBLE)
     bounds = torch.tensor([[-0.4, 0.3]], dtype=DOUBLE), torch.tensor([[0.0, 2.2]], dtype=DOUBLE)
@@ -324,7 +324,7 @@ def test_a_start_from_data_has_the_shares_of_the_atoms(name, power):
     column[350] = math.nan
     sample = Sample(column, torch.ones(n, dtype=DOUBLE))
     learned = family.init_from_data(sample, 64, power, seeded())
-    p = {k: v[None] for k, v in (learned | family.constants(1, 64)).items()}
+    p = {k: v[None] for k, v in (learned | family.constants(64)).items()}
     ends = torch.tensor([[-math.inf]]).double(), torch.tensor([[math.inf]]).double()
     whole = family.gram(p, p, Window(*ends)) if power == 2 else family.integral(p, Window(*ends))
     for atom, share in ((-0.5, 0.0), (0.0, 0.3), (2.0, 0.05)):

@@ -237,7 +237,7 @@ def test_a_written_out_square_cannot_be_asked():
         with pytest.raises(ValueError, match="a written-out square is for study"):
             ask(p, torch.ones(1, 4, 4), row, [False], [Moments()])
     for tilt in (layer.family.tilted_gram, layer.family.tilted_integral):
-        with pytest.raises(ValueError, match="Ask the SquaredCircuit of the circuit itself"):
+        with pytest.raises(ValueError, match="Use the SquaredCircuit of the circuit itself"):
             tilt(p, row, [False], torch.zeros(1))
 
 
