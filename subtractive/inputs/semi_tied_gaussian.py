@@ -37,7 +37,7 @@ class SemiTiedGaussian(RegionGaussian, old_names=("TiedGaussian",)):
     B and W are triangular, and the same for all units. W and μ are fixed: in their coordinates,
     in which the rows are round, B, m_k and σ_k are learned from the identity, so that steps are
     small or large whatever the correlations are. In x all units are Gaussians of full covariance,
-    and every function is answered as :class:`MultivariateGaussian` answers it; but values cost
+    and every query is answered as :class:`MultivariateGaussian` answers it; but values cost
     one change of coordinates, not one per unit, and integrals of pairs a sum over variables.
     ``norm`` is as it is there.
     """
