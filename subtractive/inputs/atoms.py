@@ -89,23 +89,21 @@ class WithAtoms(UnivariateFamily):
     def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
-        is_atom = self._is_atom(sample.columns[:, 0])  # (n, v)
-        rest = sample.columns.masked_fill(is_atom.any(-1, keepdim=True), math.nan)
-        learned = self.base.init_from_data(
-            Sample(rest, sample.weights), num_units, power, generator
-        )
-        known = (~sample.columns[:, 0].isnan()).double() * sample.weights
+        is_atom = self._is_atom(sample.columns).any(-1)  # (n, 1)
+        rest = Sample(sample.columns.masked_fill(is_atom, math.nan), sample.weights)
+        learned = self.base.init_from_data(rest, num_units, power, generator)
+        known, weights = sample.column(0)
         # As if each atom, and what is between them, had been seen half a time more.
-        rows = len(known) / known.sum().clamp(min=1e-300)
-        mass = 0.5 + rows * (known @ is_atom.double())  # (v,)
-        odds = mass / (0.5 + rows * known.sum() - (mass - 0.5).sum()).clamp(min=0.5)
-        p = learned | self.base.constants(num_units)
-        p = {name: tensor[None] for name, tensor in p.items()}
+        rows = weights * (len(weights) / weights.sum())
+        counts = 0.5 + rows @ self._is_atom(known).double()  # (v,)
+        odds = counts / (len(known) + 0.5 * (1 + len(counts)) - counts.sum())
+        constants = self.base.constants(num_units)
+        p = {name: tensor[None] for name, tensor in (learned | constants).items()}
         # Atoms have their share of ∫ c^power if the weights of all units are equal.
-        total = self.base.integral(p, EVERYWHERE)
-        if power > 1:
-            total = self.base.gram(p, p, EVERYWHERE)
-        height = (odds * total.value().mean()) ** (1 / power)
+        whole = (
+            self.base.gram(p, p, EVERYWHERE) if power > 1 else self.base.integral(p, EVERYWHERE)
+        )
+        height = (odds * whole.value().mean()) ** (1 / power)
         return learned | self._learned(height * 2 * self._noise(num_units, generator))
 
     def update_scale(self, p: Tensors) -> dict[str, Tensor]:

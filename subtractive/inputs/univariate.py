@@ -223,7 +223,9 @@ class UnivariateFamily(InputFamily):
         """Nodes (f or 1, m or 1, g) and weights (f or 1, m, g) of the window, some rows each."""
         some = next(iter(p.values()))
         if self.num_states is not None:
-            states = torch.arange(self.num_states, dtype=some.dtype)[None, None]
+            states = torch.arange(self.num_states, dtype=some.dtype, device=some.device)[
+                None, None
+            ]
             return [(states, state_weights(window, self.num_states, some))]
         count = len(self._line.edges) * NUM_NODES * some.shape[0] * some.shape[1]
         step = max(1, NUMBERS // count)
@@ -231,7 +233,7 @@ class UnivariateFamily(InputFamily):
         for at in range(0, window.num_rows, step):
             part = window.rows(slice(at, at + step))
             nodes, weights = self._line.rule(part.lower, part.upper)
-            rules.append((nodes.to(some.dtype), (weights * nodes**window.power).to(some.dtype)))
+            rules.append((nodes.to(some), (weights * nodes**window.power).to(some)))
         return rules
 
     def _at(self, p: Tensors, nodes: Tensor) -> LeafMessage:
