@@ -24,6 +24,8 @@ from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.validation import check_finite, check_states
 
 Tensors = Mapping[str, Tensor]
+Flags = Sequence[bool]
+Random = torch.Generator | None
 
 
 @dataclass(frozen=True)
@@ -206,12 +208,7 @@ class InputFamily(ABC):
 
     @abstractmethod
     def sample_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
+        self, p: Tensors, environment: Tensor, x: Tensor, observed: Flags, generator: Random
     ) -> Tensor:
         """Values (n, s) of one region from Σ_ij E_ij f_i f_j, with environments (n, i, j).
 
@@ -221,12 +218,7 @@ class InputFamily(ABC):
 
     @abstractmethod
     def sample_units(
-        self,
-        p: Tensors,
-        units: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
+        self, p: Tensors, units: Tensor, x: Tensor, observed: Flags, generator: Random
     ) -> Tensor:
         """Values (f, n, s) from f_k / ∫ f_k for units k (f, n), given what is observed in x."""
 

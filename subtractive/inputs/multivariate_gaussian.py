@@ -11,7 +11,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from subtractive.inputs.base import Tensors, TestFunctions, Window
+from subtractive.inputs.base import Flags, Random, Tensors, TestFunctions, Window
 from subtractive.inputs.gaussian import Gaussian
 from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI
 from subtractive.inputs.multivariate import MultivariateFamily
@@ -102,12 +102,7 @@ class RegionGaussian(MultivariateFamily):
         )
 
     def sample_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
+        self, p: Tensors, environment: Tensor, x: Tensor, observed: Flags, generator: Random
     ) -> Tensor:
         products = self._products(p, environment, x, observed)
         rest = [k for k, is_seen in enumerate(observed) if not is_seen]
@@ -115,12 +110,7 @@ class RegionGaussian(MultivariateFamily):
         return x.index_copy(1, torch.tensor(rest), draw_normal_products(products, uniform))
 
     def sample_units(
-        self,
-        p: Tensors,
-        units: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
+        self, p: Tensors, units: Tensor, x: Tensor, observed: Flags, generator: Random
     ) -> Tensor:
         partial = observe(self.full(p), x, observed)
         mean, factor = partial.conditional  # (f, i, u, n), (f, i, u, u)

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from subtractive.inputs.base import (
     EVERYWHERE,
+    Flags,
     InputFamily,
+    Random,
     Tensors,
     TestFunctions,
     Window,
@@ -152,23 +154,13 @@ class UnivariateFamily(InputFamily):
 
     @final
     def sample_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
+        self, p: Tensors, environment: Tensor, x: Tensor, observed: Flags, generator: Random
     ) -> Tensor:
         return self.draw_square(p, environment, generator)[:, None]
 
     @final
     def sample_units(
-        self,
-        p: Tensors,
-        units: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
+        self, p: Tensors, units: Tensor, x: Tensor, observed: Flags, generator: Random
     ) -> Tensor:
         return self.draw_units(p, units, generator)[..., None]
 
