@@ -31,8 +31,8 @@ class WithAtoms(UnivariateFamily):
     .. math:: f_k(x) = a_{kv} \text{ at the atoms } x = t_v, \quad g_k(x) \text{ elsewhere},
         \qquad \int f_i f_j = \sum_v a_{iv} a_{jv} + \int g_i g_j
 
-    A value is an atom if it equals one exactly, in the precision of the model. The values a have
-    any sign, or with ``non_negative`` are positive, as monotonic circuits need.
+    A value is an atom if it equals one exactly, or as rounded to single precision. The values a
+    have any sign, or with ``non_negative`` are positive, as monotonic circuits need.
 
     >>> rain = torch.cat([torch.zeros(60, 1), torch.randn(40, 1).exp()])
     >>> family = sub.WithAtoms(sub.Gaussian(), atoms=(0.0,))
@@ -185,7 +185,9 @@ class WithAtoms(UnivariateFamily):
     def _is_atom(self, x: Tensor) -> Tensor:
         """Which atom each value is, one more axis."""
         atoms = torch.tensor(self.atoms, dtype=torch.float64, device=x.device)
-        return x[..., None] == atoms.to(x.dtype)
+        # A table in single precision knows only the rounded atom, whatever the model's precision.
+        rounded = atoms.float().to(x.dtype)
+        return (x[..., None] == atoms.to(x.dtype)) | (x[..., None] == rounded)
 
     def _places(self, p: Tensors) -> Tensor:
         """The atoms as values of each region, (f, v, 1)."""

@@ -365,6 +365,16 @@ def test_single_precision_keeps_atoms_that_it_cannot_represent():
     assert alone[0] == pytest.approx(alone[1], rel=1e-5)
 
 
+def test_tables_in_single_precision_hit_the_atoms_of_a_wide_model():
+    family = sub.WithAtoms(sub.Gaussian(), (0.1, 0.3))
+    p = tensors(family)
+    narrow = torch.tensor([[[0.1], [0.3], [0.2]]])
+    wide = torch.tensor([[[0.1], [0.3], [0.2]]], dtype=DOUBLE)
+    found, expected = family.values(p, narrow.double()), family.values(p, wide)
+    assert torch.equal(found.value()[:, :2], expected.value()[:, :2])
+    assert not torch.equal(found.value()[:, 2], expected.value()[:, 2])
+
+
 def test_units_overlap_at_a_common_atom():
     p = {
         "coefficient": torch.zeros(1, 2, 6, dtype=DOUBLE),
