@@ -18,8 +18,8 @@ from subtractive.circuits.layers import (
 )
 from subtractive.circuits.weights import Weights
 from subtractive.inputs.base import InputFamily
-from subtractive.inputs.embedding import whole_number
 from subtractive.inputs.layer import InputLayer
+from subtractive.numerics.validation import whole_number
 from subtractive.regions.folding import FoldedSchedule
 from subtractive.regions.graph import RegionGraph
 

@@ -232,6 +232,6 @@ class Circuit(nn.Module):
             "graph": self.graph.describe(),
             "families": [family.describe() for family in self.families],
             "input_units": [layer.num_units for layer in self.input_layers],
-            "layers": [type(layer).__name__ for layer in self.sum_layers],
-            "weights": [type(layer.weights).__name__ for layer in self.sum_layers],
+            "layers": [layer.name_in_files for layer in self.sum_layers],
+            "weights": [layer.weights.name_in_files for layer in self.sum_layers],
         }

@@ -22,7 +22,7 @@ from subtractive.circuits.evaluation import (
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside, numbers_per_row
-from subtractive.inputs.drawing import uniforms
+from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Message

@@ -70,7 +70,7 @@ class Leaf(NamedTuple):
 
 def table_leaf(family: InputFamily, table: Tensor) -> Leaf:
     """Functions that are linear in a table (i, v)."""
-    (name,) = family.parameters(1, 1, torch.Generator())
+    (name,) = family.start(1, 1, torch.Generator())[0]
     return Leaf(family, {name: table.log() if TABLES[name] else table})
 
 
