@@ -117,7 +117,7 @@ def show_imputation(model: sub.SquaredCircuit, generator: torch.Generator) -> No
 def learn_penguins(out: Path) -> None:
     """Fit a real table with text and gaps, ask it, and write a page about it."""
     print("3. A real table: 344 penguins, text and numbers with gaps")
-    table = sub.penguins()
+    table = sub.data.penguins()
     model = sub.SubtractiveMixture(random_state=0, verbose=True).fit(table)
     gentoo = {"species": "Gentoo"}
     heavy = {"body_mass_g": (5000, None)}

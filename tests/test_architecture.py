@@ -16,6 +16,7 @@ ORDER = [
     "numerics",
     "io",
     "inputs",
+    "init",
     "circuits",
     "inference",
     "densities",

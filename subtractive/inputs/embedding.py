@@ -141,7 +141,7 @@ class Embedding(UnivariateFamily):
 
     def gram(self, p: Tensors, q: Tensors, window: Window) -> LeafMessage:
         if q is p and window is EVERYWHERE and p["table"].dtype == torch.float32:
-            return LeafMessage(wide_gram(p["table"])[:, None], None)  # type: ignore[no-untyped-call]
+            return LeafMessage(wide_gram(p["table"])[:, None], None)
         left = p["table"].double()
         right = left if q is p else q["table"].double()
         return LeafMessage(table_gram(left, right, window_weights(window, left)), None)

@@ -124,7 +124,7 @@ def one_dies(rank, folder):
 
     try:
         sub.fit(squared(), ROWS, max_epochs=50, callbacks=[die], progress=False)
-    except sub.LostProcessError as error:
+    except sub.learning.LostProcessError as error:
         save_state(f"{folder}/error{rank}", {"message": str(error)})
         raise SystemExit(3) from None
 

@@ -39,8 +39,8 @@ def frame(n=120):
 
 
 KINDS = {
-    "half": sub.Continuous(bounds=(0, None)),
-    "share": sub.Continuous(bounds=(0, 1)),
+    "half": sub.tables.Continuous(bounds=(0, None)),
+    "share": sub.tables.Continuous(bounds=(0, 1)),
 }
 
 
