@@ -35,10 +35,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP) ## a ring with two components, exact answers, and a page about a real table, in out/
 # One thread: the models are small, and threads would wait for each other.
-	@OMP_NUM_THREADS=1 $(RUN) -m subtractive.demo --out out
+	@OMP_NUM_THREADS=1 $(RUN) -m subtractive demo --output out
 
 experiments: $(STAMP) ## the quick form of every experiment of the paper, in out/ (goes on where it ended)
-	@OMP_NUM_THREADS=1 $(RUN) -m subtractive.cli experiment all --quick --resume --out out
+	@OMP_NUM_THREADS=1 $(RUN) -m subtractive experiment all --quick --resume --out out
 
 test: check budgets ## everything that CI runs: check, budgets, tests and doctests
 	@echo "test: pytest"

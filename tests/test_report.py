@@ -15,7 +15,7 @@ from browser import look_at, photograph
 from scipy.integrate import trapezoid
 
 import subtractive as sub
-from subtractive.cli import main
+from subtractive.cli.main import main
 from subtractive.report import baselines
 from subtractive.report.dependence import mutual_information, strongest
 from subtractive.report.page import SECTIONS

@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 import subtractive as sub
-from subtractive.cli import main
+from subtractive.cli.main import main
 from subtractive.distillation import runs, sampling
 from subtractive.distillation.commands import find_model
 from subtractive.distillation.comparison import text_contains

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from subtractive.cli import main
+from subtractive.cli.main import main
 from subtractive.experiments.cost import Cost
 from subtractive.experiments.overflow import Overflow
 from subtractive.experiments.registry import EXPERIMENTS
@@ -202,7 +202,9 @@ def test_the_command_line_runs_lists_and_refuses(tmp_path, monkeypatch, capsys):
 
 
 def test_all_experiments_go_to_folders_of_their_own(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("subtractive.commands.EXPERIMENTS", {"splines": EXPERIMENTS["splines"]})
+    monkeypatch.setattr(
+        "subtractive.cli.commands.EXPERIMENTS", {"splines": EXPERIMENTS["splines"]}
+    )
     arguments = ["experiment", "all", "--quick", "--out", str(tmp_path), "--quiet", "--data", "x"]
     assert main([*arguments, "--set", "bases=[5]", "--set", "pairs=1"]) == 0
     assert (tmp_path / "splines-quick" / "results.md").is_file()
@@ -212,7 +214,7 @@ def test_all_experiments_go_to_folders_of_their_own(tmp_path, monkeypatch, capsy
 def test_all_experiments_are_those_that_need_no_data_unless_there_are_some(
     tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr("subtractive.commands.EXPERIMENTS", {"uci": EXPERIMENTS["uci"]})
+    monkeypatch.setattr("subtractive.cli.commands.EXPERIMENTS", {"uci": EXPERIMENTS["uci"]})
     arguments = ["experiment", "all", "--quick", "--out", str(tmp_path), "--quiet"]
     assert main(arguments) == 0
     assert "uci is left out: it needs --data" in capsys.readouterr().err

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from subtractive.cli import main
+from subtractive.cli.main import main
 from subtractive.experiments.registry import EXPERIMENTS
 
 NEED_DATA = {"uci", "debd", "real-data", "ingredients"}

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import multivariate_normal
 
 import subtractive as sub
-from subtractive.cli import main
+from subtractive.cli.main import main
 from subtractive.data.real import load_real
 from subtractive.data.splits import Splits
 from subtractive.experiments import competitors, real_data

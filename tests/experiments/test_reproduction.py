@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from subtractive.cli import make_parser
-from subtractive.commands import parse_settings
+from subtractive.cli.commands import parse_settings
+from subtractive.cli.main import make_parser
 from subtractive.experiments.registry import EXPERIMENTS, full, quick
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import pytest
 
-from subtractive.cli import main
+from subtractive.cli.main import main
 from subtractive.experiments.base import Staged
 from subtractive.experiments.claims import Claims
 from subtractive.experiments.progress import look

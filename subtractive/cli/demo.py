@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from pathlib import Path
 
@@ -156,14 +155,3 @@ def run(out: Path) -> None:
     draw_ring(out)
     answer_questions(out)
     learn_penguins(out)
-
-
-def main() -> None:
-    """Run the demo from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("out"), help="folder for the pictures")
-    run(parser.parse_args().out)
-
-
-if __name__ == "__main__":
-    main()

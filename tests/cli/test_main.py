@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 import subtractive as sub
-from subtractive.cli import main, make_parser
+from subtractive.cli.main import main, make_parser
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def people(n=240, seed=0):
@@ -263,7 +263,7 @@ def test_unexpected_failures_are_told_from_mistakes(run, monkeypatch):
     def broken(options):
         raise RuntimeError("broken")
 
-    monkeypatch.setitem(sys.modules, "subtractive.commands", type("M", (), {"run": broken}))
+    monkeypatch.setitem(sys.modules, "subtractive.cli.commands", type("M", (), {"run": broken}))
     code, _, err = run("info", "people.model")
     assert code == 1
     assert "unexpected RuntimeError: broken" in err
@@ -273,7 +273,9 @@ def test_an_interrupt_exits_as_shells_expect(run, monkeypatch):
     def interrupted(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(sys.modules, "subtractive.commands", type("M", (), {"run": interrupted}))
+    monkeypatch.setitem(
+        sys.modules, "subtractive.cli.commands", type("M", (), {"run": interrupted})
+    )
     assert run("info", "people.model")[0] == 130
 
 
@@ -286,7 +288,7 @@ def start(arguments, **options):
 def test_help_teaches_and_imports_nothing_heavy():
     code = (
         "import sys\n"
-        "from subtractive.cli import main\n"
+        "from subtractive.cli.main import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
         "heavy = {'torch', 'numpy', 'pandas', 'sklearn', 'matplotlib'} & set(sys.modules)\n"
@@ -321,3 +323,11 @@ def test_a_reader_that_has_seen_enough_is_no_error(folder):
     assert done.returncode == 0
     assert done.stderr == ""
     assert done.stdout.startswith("age,city")
+
+
+@pytest.mark.parametrize("module", ["subtractive", "subtractive.cli"])
+def test_the_package_and_its_folder_run_as_programs(module):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", module, "--version"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"subtractive {sub.__version__}\n"

@@ -14,7 +14,9 @@ from typing import Any
 
 import pandas as pd
 
-from subtractive import SubtractiveMixture, demo, load, write_report
+from subtractive import SubtractiveMixture, load, write_report
+from subtractive.cli import demo
+from subtractive.cli.parsing import find_column, parse_columns, parse_events, parse_given
 from subtractive.distillation import commands as distillation
 from subtractive.experiments.progress import look
 from subtractive.experiments.registry import EXPERIMENTS, full, quick
@@ -22,7 +24,6 @@ from subtractive.experiments.running import Workers, execute
 from subtractive.experiments.store import Runs
 from subtractive.io.files import plain
 from subtractive.tables.frames import read_frame, write_frame
-from subtractive.tables.phrases import find_column, parse_columns, parse_events, parse_given
 
 
 def run(options: argparse.Namespace) -> None:

@@ -1,7 +1,7 @@
 """The command line: ``subtractive fit data.csv -o model`` and its relatives.
 
-This file knows words only. What they do is in :mod:`subtractive.commands`, which is imported when
-a command runs, so that ``--help`` answers at once.
+This file knows words only. What they do is in :mod:`subtractive.cli.commands`, which is imported
+when a command runs, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler shall not write to stderr
     try:
-        import_module("subtractive.commands").run(options)
+        import_module("subtractive.cli.commands").run(options)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
@@ -236,7 +236,3 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 def _fail(message: str, code: int) -> int:
     print(f"subtractive: {message}", file=sys.stderr)
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())
