@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subtractive.io.files import partial_files, read_tensors, write_tensors
+from subtractive.io.files import read_tensors, write_tensors
 
 KIND = "checkpoint"
 
@@ -22,8 +22,6 @@ class Checkpoint:
     def __init__(self, path: str | os.PathLike[str], seconds: float) -> None:
         self.path, self.seconds = Path(path), seconds
         self._last = time.monotonic()
-        for leftover in partial_files(self.path):  # of a process that was killed while writing
-            leftover.unlink(missing_ok=True)
 
     @property
     def is_due(self) -> bool:
