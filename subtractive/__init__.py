@@ -100,11 +100,11 @@ if TYPE_CHECKING:
     from subtractive.regions.trees import random_binary_tree as random_binary_tree
     from subtractive.report.page import write_report as write_report
     from subtractive.tables.classifier import SubtractiveClassifier as SubtractiveClassifier
+    from subtractive.tables.column_types import Categories as Categories
+    from subtractive.tables.column_types import Continuous as Continuous
+    from subtractive.tables.column_types import Counts as Counts
+    from subtractive.tables.column_types import DataWarning as DataWarning
     from subtractive.tables.estimator import SubtractiveMixture as SubtractiveMixture
-    from subtractive.tables.kinds import Categories as Categories
-    from subtractive.tables.kinds import Continuous as Continuous
-    from subtractive.tables.kinds import Counts as Counts
-    from subtractive.tables.kinds import DataWarning as DataWarning
     from subtractive.tables.model_file import load as load
     from subtractive.tables.schema import Schema as Schema
 
@@ -190,10 +190,10 @@ _PLACES = {
     "write_report": "report.page",
     "SubtractiveClassifier": "tables.classifier",
     "SubtractiveMixture": "tables.estimator",
-    "Categories": "tables.kinds",
-    "Continuous": "tables.kinds",
-    "Counts": "tables.kinds",
-    "DataWarning": "tables.kinds",
+    "Categories": "tables.column_types",
+    "Continuous": "tables.column_types",
+    "Counts": "tables.column_types",
+    "DataWarning": "tables.column_types",
     "load": "tables.model_file",
     "Schema": "tables.schema",
 }

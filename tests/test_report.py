@@ -28,7 +28,7 @@ from subtractive.report.view import (
 )
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::subtractive.tables.kinds.DataWarning"),
+    pytest.mark.filterwarnings("ignore::subtractive.tables.column_types.DataWarning"),
 ]
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE = [SCRIPT, "long name " * 30, "日本語 🙂 $x_1$", "a\"b'c&d", "tab\tbell\x07"]

@@ -23,7 +23,7 @@ from subtractive.experiments.registry import EXPERIMENTS, full, quick
 from subtractive.experiments.running import Workers, execute
 from subtractive.experiments.store import Runs
 from subtractive.io.files import plain
-from subtractive.tables.frames import read_frame, write_frame
+from subtractive.tables.table_files import read_frame, write_frame
 
 
 def run(options: argparse.Namespace) -> None:

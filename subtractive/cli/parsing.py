@@ -7,8 +7,8 @@ import re
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from subtractive.tables.column_types import NAMES, Continuous, Kind
 from subtractive.tables.columns import States, Tally
-from subtractive.tables.kinds import NAMES, Continuous, Kind
 from subtractive.tables.schema import Schema
 
 _BETWEEN = re.compile(r"^\s*([^<>=]+?)\s*(<=?)(.+?)(<=?)\s*([^<>=]+?)\s*$")

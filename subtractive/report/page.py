@@ -13,8 +13,8 @@ from subtractive.report.markup import paragraph, text, tiles
 from subtractive.report.style import CSS
 from subtractive.report.view import View
 from subtractive.report.words import count, number, percent
+from subtractive.tables.containers import AnyTable
 from subtractive.tables.estimator import SubtractiveMixture
-from subtractive.tables.looks import AnyTable
 
 SECTIONS = {
     "Training": sections.training,

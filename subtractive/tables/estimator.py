@@ -17,13 +17,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from subtractive.densities.base import Density
 from subtractive.io.files import write_tensors
 from subtractive.learning.history import History
-from subtractive.tables.answers import TableDensity, draw_seed
-from subtractive.tables.description import describe_schema
-from subtractive.tables.looks import AnyTable
+from subtractive.tables.containers import AnyTable
+from subtractive.tables.model_selection import Learned, Recipe
 from subtractive.tables.reading import Floats, RandomState, Table
-from subtractive.tables.recipe import Learned, Recipe
-from subtractive.tables.rows import Rows, merge
 from subtractive.tables.schema import Schema, infer_schema
+from subtractive.tables.schema_description import describe_schema
+from subtractive.tables.table_density import TableDensity, draw_seed
+from subtractive.tables.training_rows import Rows, merge
 from subtractive.tables.validation import check_weights, read_table
 
 

@@ -12,8 +12,8 @@ from subtractive.densities.base import Density
 from subtractive.io.files import FileFormatError
 from subtractive.learning.history import History
 from subtractive.storage import read_density
-from subtractive.tables.description import schema_from
 from subtractive.tables.estimator import SubtractiveMixture
+from subtractive.tables.schema_description import schema_from
 
 
 def load(path: str | os.PathLike[str]) -> Density | SubtractiveMixture:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.utils import check_array
 
-from subtractive.tables.looks import AnyTable
+from subtractive.tables.containers import AnyTable
 from subtractive.tables.reading import Floats, Table, is_frame, read_array, read_frame
 
 

@@ -38,7 +38,7 @@ from subtractive.reductions.gaussian_mixture import (
 from subtractive.regions.chow_liu import chow_liu_tree
 from subtractive.regions.graph import RegionGraph
 from subtractive.regions.trees import flat, linear_tree, random_binary_tree
-from subtractive.tables.rows import Rows, batch_size, split
+from subtractive.tables.training_rows import Rows, batch_size, split
 
 KINDS = ("squared", "monotonic", "squared-monotonic")
 STRUCTURES = ("auto", "binary", "linear", "flat", "chow-liu")

@@ -11,8 +11,8 @@ import torch
 from sklearn.utils import check_random_state
 
 from subtractive.densities.base import Density
+from subtractive.tables.containers import AnyTable
 from subtractive.tables.events import as_box
-from subtractive.tables.looks import AnyTable
 from subtractive.tables.moments import column_covariance, column_means
 from subtractive.tables.reading import (
     Floats,
@@ -155,7 +155,7 @@ class TableDensity:
         with torch.no_grad():
             for start in range(0, table.num_rows, ROWS_AT_ONCE):
                 rows = self.schema.encode_table(table.rows(slice(start, start + ROWS_AT_ONCE)))
-                scores = self.density.log_prob(rows.x).numpy() + rows.log_slope
+                scores = self.density.log_prob(rows.x).numpy() + rows.log_abs_det_jacobian
                 parts.append(np.where(rows.possible, scores, -np.inf))
         return np.concatenate(parts)
 
