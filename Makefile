@@ -12,7 +12,7 @@ JOBS ?= 2
 PEER := benchmarks/.cirkit/bin/python
 BENCH ?= $(wildcard benchmarks/[a-z]*.py)
 
-.PHONY: help setup demo experiments test check check-format check-lint check-types format budgets bench bench-training clean
+.PHONY: help setup demo experiments test test-all check check-format check-lint check-types format budgets bench bench-training clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -38,11 +38,15 @@ demo: $(STAMP) ## a ring with two components, exact answers, and a page about a 
 	@OMP_NUM_THREADS=1 $(RUN) -m subtractive demo --output out
 
 experiments: $(STAMP) ## the quick form of every experiment of the paper, in out/ (goes on where it ended)
-	@OMP_NUM_THREADS=1 $(RUN) -m subtractive experiment all --quick --resume --out out
+	@OMP_NUM_THREADS=1 $(RUN) -m studies all --quick --resume --workers $(JOBS) --out out
 
 test: check budgets ## everything that CI runs: check, budgets, tests and doctests
 	@echo "test: pytest"
 # One thread per worker: the workers already fill the cores.
+	@OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n $(JOBS) --dist=worksteal -m "not slow" $(ARGS)
+
+test-all: check budgets ## the same, and the tests that are too slow for every change
+	@echo "test-all: pytest"
 	@OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n $(JOBS) --dist=worksteal $(ARGS)
 
 check: check-format check-lint check-types ## format, lint and types, changing nothing

@@ -31,9 +31,9 @@ from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
 import subtractive as sub
-from subtractive.data.real import load_real
-from subtractive.data.splits import Array, Splits, as_splits, standardised
-from subtractive.experiments.training import Schedule, train
+from studies.data.real import load_real
+from studies.data.splits import Array, Splits, as_splits, standardised
+from studies.models.training import Schedule, train
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SIZES = (4, 16, 64)

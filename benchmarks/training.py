@@ -29,8 +29,8 @@ from torch import Tensor
 
 import subtractive as sub
 from benchmarks.peers.cirkit_client import Peer, check_same_circuit
+from studies.models.profiling import cpu_seconds, peak_megabytes, wall_seconds
 from subtractive.circuits.circuit import Circuit
-from subtractive.experiments.measuring import cpu_seconds, peak_megabytes, wall_seconds
 from subtractive.inference.partition import square_integrals
 from subtractive.learning.batches import as_batches
 from subtractive.learning.distributed import Group

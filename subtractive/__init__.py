@@ -54,12 +54,6 @@ if TYPE_CHECKING:
     from subtractive.learning.psd import likelihood_gap as likelihood_gap
     from subtractive.learning.relative_adam import relative_adam as relative_adam
     from subtractive.learning.run import TrainingWarning as TrainingWarning
-    from subtractive.reductions.disjointness import UndirectedGraph as UndirectedGraph
-    from subtractive.reductions.disjointness import communication_matrix as communication_matrix
-    from subtractive.reductions.disjointness import margulis_graph as margulis_graph
-    from subtractive.reductions.disjointness import matching_graph as matching_graph
-    from subtractive.reductions.disjointness import random_regular_graph as random_regular_graph
-    from subtractive.reductions.disjointness import unique_disjointness as unique_disjointness
     from subtractive.reductions.gaussian_mixture import from_sklearn as from_sklearn
     from subtractive.reductions.gaussian_mixture import (
         monotonic_gaussian_mixture as monotonic_gaussian_mixture,
@@ -84,10 +78,6 @@ if TYPE_CHECKING:
     from subtractive.reductions.matrix_product_state import to_quimb as to_quimb
     from subtractive.reductions.psd import psd_model as psd_model
     from subtractive.reductions.psd import squared_psd_model as squared_psd_model
-    from subtractive.reductions.separation import expander_table as expander_table
-    from subtractive.reductions.separation import induced_matching as induced_matching
-    from subtractive.reductions.separation import most_disjoint_pairs as most_disjoint_pairs
-    from subtractive.reductions.separation import separation_table as separation_table
     from subtractive.reductions.signed_mixture import SignedMixture as SignedMixture
     from subtractive.reductions.signed_mixture import signed_mixture as signed_mixture
     from subtractive.reductions.tensor_train import squared_tensor_train as squared_tensor_train
@@ -155,12 +145,6 @@ _PLACES = {
     "log_inner": "inference.inner",
     "CancellationError": "inference.partition",
     "CancellationWarning": "inference.partition",
-    "UndirectedGraph": "reductions.disjointness",
-    "communication_matrix": "reductions.disjointness",
-    "margulis_graph": "reductions.disjointness",
-    "matching_graph": "reductions.disjointness",
-    "random_regular_graph": "reductions.disjointness",
-    "unique_disjointness": "reductions.disjointness",
     "from_sklearn": "reductions.gaussian_mixture",
     "monotonic_gaussian_mixture": "reductions.gaussian_mixture",
     "squared_gaussian_mixture": "reductions.gaussian_mixture",
@@ -173,10 +157,6 @@ _PLACES = {
     "to_quimb": "reductions.matrix_product_state",
     "psd_model": "reductions.psd",
     "squared_psd_model": "reductions.psd",
-    "expander_table": "reductions.separation",
-    "induced_matching": "reductions.separation",
-    "most_disjoint_pairs": "reductions.separation",
-    "separation_table": "reductions.separation",
     "SignedMixture": "reductions.signed_mixture",
     "signed_mixture": "reductions.signed_mixture",
     "squared_tensor_train": "reductions.tensor_train",

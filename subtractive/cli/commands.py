@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,6 @@ import pandas as pd
 from subtractive import SubtractiveMixture, load, write_report
 from subtractive.cli import demo
 from subtractive.cli.parsing import find_column, parse_columns, parse_events, parse_given
-from subtractive.distillation import commands as distillation
-from subtractive.experiments.progress import look
-from subtractive.experiments.registry import EXPERIMENTS, full, quick
-from subtractive.experiments.running import Workers, execute
-from subtractive.experiments.store import Runs
 from subtractive.io.files import plain
 from subtractive.tables.table_files import read_frame, write_frame
 
@@ -140,72 +134,6 @@ def report(options: argparse.Namespace) -> None:
     print_json({"report": options.output, "rows": len(frame), "columns": len(frame.columns)})
 
 
-def experiment(options: argparse.Namespace) -> None:
-    """List the experiments, or run one of them, or all."""
-    if options.name is None:
-        width = max(map(len, EXPERIMENTS), default=0)
-        for name, entry in EXPERIMENTS.items():
-            print(f"  {name:{width}}  {entry.summary}")
-        return
-    everything = options.name == "all"
-    for name in EXPERIMENTS if everything else [options.name]:
-        if everything and options.data is None and EXPERIMENTS[name].needs_data:
-            print(f"subtractive: {name} is left out: it needs --data.", file=sys.stderr)
-            continue
-        chosen = (quick if options.quick else full)(name)
-        changes = parse_settings(options.set)
-        if options.data is not None and (not everything or "data" in chosen.settings()):
-            changes["data"] = options.data
-        chosen = chosen.changed(changes)
-        folder = Path(options.out or "out")
-        if everything or options.out is None:
-            folder /= f"{name}-quick" if options.quick else name
-        if options.status:
-            store = Runs(folder / "runs")
-            print(look(store.known(chosen), store).text())
-            continue
-        outputs = execute(
-            chosen,
-            folder,
-            command=experiment_command(name, options),
-            resume=options.resume,
-            progress=not options.quiet,
-            workers=chosen_workers(options),
-        )
-        print_json({"experiment": name, "written": [str(path) for path in outputs.written]})
-
-
-def chosen_workers(options: argparse.Namespace) -> Workers | None:
-    """Other processes to do the runs, if any are asked for."""
-    if options.workers is None and options.torchrun == 1:
-        return None
-    return Workers(1 if options.workers is None else options.workers, options.torchrun)
-
-
-def parse_settings(phrases: Sequence[str]) -> dict[str, Any]:
-    """Settings from ``NAME=VALUE``, the value being JSON or else a text."""
-    settings: dict[str, Any] = {}
-    for phrase in phrases:
-        name, equals, text = phrase.partition("=")
-        if not equals:
-            raise ValueError(f"a setting is NAME=VALUE, got {phrase!r}.")
-        try:
-            settings[name] = json.loads(text)
-        except ValueError:
-            settings[name] = text
-    return settings
-
-
-def experiment_command(name: str, options: argparse.Namespace) -> str:
-    """The words that do the same again."""
-    words = ["subtractive", "experiment", name, *(["--quick"] if options.quick else [])]
-    if options.data is not None:
-        words += ["--data", options.data]
-    for phrase in options.set:
-        words += ["--set", phrase]
-    return shlex.join(words)
-
-
 def run_demo(options: argparse.Namespace) -> None:
     """Run the demo."""
     demo.run(Path(options.output))
@@ -219,10 +147,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
     "query": query,
     "info": info,
     "report": report,
-    "experiment": experiment,
     "demo": run_demo,
-    "distill": lambda options: print_json(distillation.distill(options)),
-    "generate": lambda options: print_json(distillation.generate_texts(options)),
 }
 
 

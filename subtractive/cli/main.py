@@ -24,9 +24,6 @@ examples:
   subtractive impute people.model gaps.csv          fill the gaps with conditional means and modes
   subtractive query people.model --probability "age>40" --given city=Oslo
   subtractive report people.model new.csv -o report.html       a page of pictures
-  subtractive experiment ring --quick               an experiment of the paper
-  subtractive distill --teacher stories.bin -o runs            a language model as a Born machine
-  subtractive generate runs --tokenizer tok.bin --must-contain dog
 
 Tables are CSV or Parquet by their ending; "-" is standard input or output, as CSV.
 Results go to standard output, progress and errors to standard error.
@@ -83,7 +80,6 @@ def make_parser() -> argparse.ArgumentParser:
     _add_fit(commands)
     _add_asking(commands)
     _add_showing(commands)
-    _add_distilling(commands)
     return parser
 
 
@@ -144,70 +140,8 @@ def _add_showing(commands: Commands) -> None:
     report.add_argument("data", help="table to show, best one that the model was not fitted on")
     report.add_argument("-o", "--output", default="report.html", help="page (report.html)")
     _add_seed(report)
-    experiment = _command(commands, "experiment", "run an experiment of the paper, or list them")
-    experiment.add_argument("name", nargs="?", help="its name, or all; without it: the list")
-    experiment.add_argument("--quick", action="store_true", help="a small form of it, in minutes")
-    experiment.add_argument("--out", metavar="DIR", help="folder for the results (out/NAME)")
-    experiment.add_argument("--resume", action="store_true", help="go on with what is there")
-    experiment.add_argument("--data", metavar="DIR", help="use arrays from here: --set data=DIR")
-    experiment.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="another value for a setting, as JSON or text: config.json has them all (repeatable)",
-    )
-    experiment.add_argument("--workers", type=int, metavar="N", help="processes that share runs")
-    experiment.add_argument(
-        "--torchrun", type=int, default=1, metavar="N", help="processes that train each model"
-    )
-    experiment.add_argument(
-        "--status", action="store_true", help="only print how far the folder of results is"
-    )
-    experiment.add_argument("--quiet", action="store_true", help="no progress")
     demo = _command(commands, "demo", "fit small data and draw pictures")
     demo.add_argument("-o", "--output", default="out", help="folder for the pictures (out)")
-
-
-def _add_distilling(commands: Commands) -> None:
-    distill = _command(commands, "distill", "teach small exact models what a language model knows")
-    distill.add_argument("data", nargs="?", help="sequences of tokens: a folder, .npz or .csv")
-    distill.add_argument("-o", "--output", required=True, help="folder of runs; resumed if there")
-    distill.add_argument("--teacher", help="llama2.c .bin, .gguf or folder of transformers")
-    distill.add_argument("--samples", type=int, default=100_000, help="drawn from it (100000)")
-    distill.add_argument("--length", type=int, default=32, help="tokens of a sample (32)")
-    distill.add_argument("--tokens", type=int, help="size of the teacher's vocabulary")
-    distill.add_argument("--rows", type=int, help="train on this many sequences only")
-    distill.add_argument("--min-count", type=int, default=2, help="rarer tokens are unknown (2)")
-    distill.add_argument("--units", type=int, nargs="+", default=[16, 32], help="sizes K (16 32)")
-    distill.add_argument("--squares", type=int, nargs="+", default=[1], help="squares summed (1)")
-    distill.add_argument("--runs", type=int, default=1, help="of every size and kind (1)")
-    distill.add_argument(
-        "--starts",
-        choices=["root", "paper"],
-        default="root",
-        help="square root of the additive model, or the paper's random starts (root)",
-    )
-    distill.add_argument("--rate", type=float, default=0.05, help="additive models (0.05)")
-    distill.add_argument("--squared-rate", type=float, default=0.003, help="squares (0.003)")
-    distill.add_argument("--batch-size", type=int, default=1024, help="sequences a step (1024)")
-    distill.add_argument("--epochs", type=int, default=200, help="at most (200)")
-    distill.add_argument("--patience", type=int, default=3, help="epochs without better (3)")
-    distill.add_argument("--shared", action="store_true", help="one table for all positions")
-    distill.add_argument("--quiet", action="store_true", help="no progress")
-    _add_seed(distill)
-    generate = _command(commands, "generate", "write texts that contain required words")
-    generate.add_argument("model", help="folder of distill, or one of its .model files")
-    generate.add_argument("--tokenizer", required=True, help="tok*.bin, .gguf or a folder")
-    generate.add_argument("--must-contain", action="append", default=[], metavar="WORD")
-    generate.add_argument("--teacher", help="the teacher writes, guided by the model")
-    generate.add_argument("--concepts", help="file with one set of words per line, all compared")
-    generate.add_argument("--sets", type=int, default=50, help="lines of that file (50)")
-    generate.add_argument(
-        "--compare", type=int, default=0, help="also try this many texts by chance"
-    )
-    generate.add_argument("-n", "--number", type=int, default=10, help="how many (10)")
-    _add_seed(generate)
 
 
 def _command(commands: Commands, name: str, summary: str) -> argparse.ArgumentParser:

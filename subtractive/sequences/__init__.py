@@ -1,0 +1,1 @@
+"""Exact queries about sequences of tokens, and generation guided by them."""
