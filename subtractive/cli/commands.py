@@ -17,6 +17,8 @@ from subtractive import SubtractiveMixture, load, write_report
 from subtractive.cli import demo
 from subtractive.cli.parsing import find_column, parse_columns, parse_events, parse_given
 from subtractive.io.files import plain
+from subtractive.io.writing import check_writable
+from subtractive.tables.model_selection import FitInterrupted
 from subtractive.tables.table_files import read_frame, write_frame
 
 
@@ -27,15 +29,30 @@ def run(options: argparse.Namespace) -> None:
 
 
 def fit(options: argparse.Namespace) -> None:
-    """Learn a table and write the model."""
-    if not Path(options.output).absolute().parent.is_dir():
-        raise FileNotFoundError(f"cannot write {options.output}: its folder does not exist.")
+    """Learn a table and write the model; after Ctrl-C the best so far, if that is wanted."""
+    check_writable(options.output)
     frame = read_frame(options.data)
     weights = None
     if options.weights is not None:
         if options.weights not in frame:
             raise ValueError(f"there is no column {options.weights!r} to take the weights from.")
         weights = frame.pop(options.weights)
+    model = SubtractiveMixture(**fit_settings(options))
+    try:
+        model.fit(frame, sample_weight=weights)
+    except FitInterrupted as interrupt:
+        if not options.keep_partial or interrupt.partial is None:
+            kept = "there was no model yet" if options.keep_partial else "see --keep-partial"
+            raise KeyboardInterrupt(f"nothing was written ({kept})") from None
+        interrupt.partial.save(options.output)
+        print_fit(options.output, interrupt.partial, frame)
+        raise KeyboardInterrupt(f"{options.output} holds the best model so far") from None
+    model.save(options.output)
+    print_fit(options.output, model, frame)
+
+
+def fit_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of the estimator that were chosen; the others have its defaults."""
     chosen = {
         "n_components": options.components,
         "kind": options.kind,
@@ -46,15 +63,18 @@ def fit(options: argparse.Namespace) -> None:
         "max_epochs": options.epochs,
         "unknown": options.unknown,
         "columns": parse_columns(options.column) or None,
+        "verbose": not options.quiet,
+        "random_state": options.seed,
     }
-    given = {name: value for name, value in chosen.items() if value is not None}
-    model = SubtractiveMixture(**given, verbose=not options.quiet, random_state=options.seed)
-    model.fit(frame, sample_weight=weights)
-    model.save(options.output)
+    return {name: value for name, value in chosen.items() if value is not None}
+
+
+def print_fit(output: str, model: SubtractiveMixture, frame: pd.DataFrame) -> None:
+    """Say what was learned, and from what."""
     history = model.history_
     print_json(
         {
-            "model": options.output,
+            "model": output,
             "rows": len(frame),
             "columns": len(frame.columns),
             "epochs": len(history.epochs),

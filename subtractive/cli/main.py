@@ -48,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         import_module("subtractive.cli.commands").run(options)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+    except KeyboardInterrupt as interrupt:
+        return _fail(": ".join(["interrupted", *map(str, interrupt.args)]), 130)
     except BrokenPipeError:  # the reader, head or less, has seen enough
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -97,6 +97,9 @@ def _add_fit(commands: Commands) -> None:
     fit.add_argument("--weights", metavar="NAME", help="column that holds the weights of rows")
     fit.add_argument("--epochs", type=int, help="passes over the data at most")
     fit.add_argument("--unknown", choices=["error", "missing"], help="unseen categories later on")
+    fit.add_argument(
+        "--keep-partial", action="store_true", help="after Ctrl-C, write the best model so far"
+    )
     fit.add_argument("--quiet", action="store_true", help="no progress")
     _add_seed(fit)
 

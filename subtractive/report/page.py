@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from subtractive.io.files import write_atomically
+from subtractive.io.writing import check_writable, write_atomically
 from subtractive.report import sections
 from subtractive.report.markup import paragraph, text, tiles
 from subtractive.report.style import CSS
@@ -51,8 +51,7 @@ def write_report(
     >>> path = os.path.join(tempfile.mkdtemp(), "report.html")
     >>> sub.write_report(model, x, path)
     """
-    if not Path(path).absolute().parent.is_dir():
-        raise FileNotFoundError(f"cannot write {os.fspath(path)}: its folder does not exist.")
+    check_writable(path)
     page = make_page(View.of(model, frame, seed))
     write_atomically(path, lambda partial: _write(partial, page))
 

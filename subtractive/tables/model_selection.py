@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -71,6 +71,15 @@ class Learned(NamedTuple):
     history: History
 
 
+class FitInterrupted(KeyboardInterrupt):
+    """Ctrl-C ended a fit; what it has learned until then, and an estimator of it, or None."""
+
+    def __init__(self, learned: Learned | None = None) -> None:
+        super().__init__("the fit was interrupted.")
+        self.learned = learned
+        self.partial: Any = None
+
+
 class Candidate(NamedTuple):
     """A density at its start, from a seed, and how long to train it at least."""
 
@@ -128,13 +137,18 @@ class Recipe:
         """Train each candidate on most of the rows, and keep what the others find most likely."""
         train, valid = split(rows, self.validation_fraction, seed)
         best: Learned | None = None
-        for candidate in self._candidates(train, families):
-            density = candidate.start(seed)
-            if best is not None and is_hopeless(density, valid, best, candidate):
-                continue
-            history = self._train(density, train, valid, candidate, seed)
-            if best is None or history.best_score > best.history.best_score:
-                best = Learned(density.double(), history)
+        try:
+            for candidate in self._candidates(train, families):
+                density = candidate.start(seed)
+                if best is not None and is_hopeless(density, valid, best, candidate):
+                    continue
+                history = self._train(density, train, valid, candidate, seed)
+                if best is None or history.best_score > best.history.best_score:
+                    best = Learned(density.double(), history)
+                if history.stopped == "interrupted":
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise FitInterrupted(best) from None
         assert best is not None
         return best
 

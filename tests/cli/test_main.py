@@ -206,7 +206,7 @@ BAD = {
     "not a table": (["score", "people.model", "people.model"], "not a readable table"),
     "not Parquet": (["score", "people.model", "broken.parquet"], "not a readable table"),
     "no rows": (["fit", "empty.csv", "-o", "m"], "empty.csv"),
-    "no folder": (["fit", "people.csv", "-o", "no/where"], "its folder does not exist"),
+    "no folder": (["fit", "people.csv", "-o", "no/where"], "does not exist. Create it first"),
     "kind of column": (["fit", "people.csv", "-o", "m", "--column", "age"], "cannot read 'age'"),
     "unknown column": (["fit", "people.csv", "-o", "m", "--column", "x=count"], "x"),
     "weights": (["fit", "people.csv", "-o", "m", "--weights", "x"], "no column 'x'"),
