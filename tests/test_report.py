@@ -308,7 +308,7 @@ def test_what_is_no_model_of_a_table_is_refused(tmp_path):
     with pytest.raises(ValueError, match="a report shows a SubtractiveMixture"):
         sub.write_report(density, torch.zeros(3, 2), tmp_path / "page.html")
     frame = one_number(np.random.default_rng(0))
-    with pytest.raises(FileNotFoundError, match="its folder does not exist"):
+    with pytest.raises(FileNotFoundError, match="does not exist. Create it first"):
         sub.write_report(fitted(frame), frame, tmp_path / "nowhere" / "page.html")
     with pytest.raises(ValueError, match="feature names"):
         sub.write_report(fitted(frame), frame.rename(columns=str.upper), tmp_path / "page.html")
