@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from subtractive.densities.base import Density
 from subtractive.learning.agreement import shared_facts
 from subtractive.learning.batches import Batches, Stream, Table, as_batches
-from subtractive.learning.checkpoint import Checkpoint, load_state
+from subtractive.learning.checkpoint import Checkpoint, load_run, resuming
 from subtractive.learning.distributed import Group, find_group
 from subtractive.learning.history import History
 from subtractive.learning.relative_adam import relative_adam
@@ -99,7 +99,9 @@ def fit(
         identity={"batch_size": batch_size, "seed": seed, "data": rows.fingerprint},
     )
     if saved is not None:
-        run.load_state_dict(load_state(saved))
+        state = load_run(saved, run.state_dict())
+        with resuming(saved, density):
+            run.load_state_dict(state)
     file = None
     if checkpoint is not None and group.rank == 0:
         file = Checkpoint(checkpoint, checkpoint_seconds)

@@ -10,6 +10,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
+from subtractive.io.schema import check_facts
 from subtractive.tables.columns import Column, HalfLine, Interval, Line, States, Tally
 from subtractive.tables.containers import ArrayContainer, Container, FrameContainer
 from subtractive.tables.schema import Schema
@@ -35,7 +36,7 @@ def schema_from(data: Mapping[str, Any]) -> Schema:
     names = tuple(_hashable(name) for name in data["names"])
     variables = tuple(_column(entry) for entry in data["variables"])
     place = {n: p for n, p in zip(names, data["place"], strict=True) if p is not None}
-    if not all(isinstance(p, int) and 0 <= p < len(variables) for p in place.values()):
+    if not all(type(p) is int and 0 <= p < len(variables) for p in place.values()):
         raise ValueError("a column stands for a variable that is not there.")
     pairs = zip(names, data["constants"], strict=True)
     constants = {name: _hashable(value) for name, value in pairs if name not in place}
@@ -52,6 +53,7 @@ def _column(data: Mapping[str, Any]) -> Column:
     kind = COLUMNS[facts.pop("column")]
     if set(facts) != {entry.name for entry in fields(kind)}:  # type: ignore[arg-type]
         raise ValueError(f"{kind.__name__} has other facts than {sorted(facts)}.")
+    check_facts(kind, facts)
     if "dtype" in facts:
         facts["dtype"] = _number_type(facts["dtype"])
     return kind(**facts)
