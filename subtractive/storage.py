@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -66,6 +67,8 @@ WEIGHTS: dict[str, tuple[str, Callable[[Sequence[int]], Weights]]] = {
 LOGARITHMS = {"log_value", "logits", "log_coefficient"}
 # Whole numbers in a description may exceed the count of numbers in the file by this much.
 _MOST_STATES = 2**16
+# So many numbers need not be counted before they are made.
+_SMALL = 2**20
 
 
 class Stored(NamedTuple):
@@ -196,11 +199,20 @@ def _input_layer(
             families, scopes, num_units=num_units, generator=None, is_shared=is_shared
         )
 
-    with torch.device("meta"):  # shapes without memory
-        expected = {name: tuple(t.shape) for name, t in build().state_dict().items()}
+    # Shapes without memory take torch long to prepare: not for what is small for certain.
+    is_small = num_units * sum(map(_most_numbers, families, scopes)) <= _SMALL
+    with nullcontext() if is_small else torch.device("meta"):
+        layer = build()
+    expected = {name: tuple(tensor.shape) for name, tensor in layer.state_dict().items()}
     if shapes != expected:
         raise ValueError(f"expected inputs of shapes {expected}, found {shapes}.")
-    return build()
+    return layer if is_small else build()
+
+
+def _most_numbers(family: InputFamily, scope: Sequence[int]) -> int:
+    """How many numbers one unit over some variables may have, at most."""
+    facts = [fact for fact in vars(family).values() if isinstance(fact, int)]
+    return max([len(scope) ** 2, *facts])
 
 
 def _weights(name: str, stored: Stored) -> Weights:

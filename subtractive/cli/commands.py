@@ -1,25 +1,24 @@
-"""What the words of the command line do."""
+"""What the words of the command line do.
+
+What learns or draws is in :mod:`subtractive.cli.fitting`, which is imported when it is asked for:
+a query need not wait for scikit-learn and matplotlib.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from importlib import import_module
 from typing import Any
 
-import pandas as pd
-
-from subtractive import SubtractiveMixture, load, write_report
-from subtractive.cli import demo
-from subtractive.cli.parsing import find_column, parse_columns, parse_events, parse_given
-from subtractive.io.files import plain
-from subtractive.io.writing import check_writable
-from subtractive.tables.model_selection import FitInterrupted
-from subtractive.tables.table_files import read_frame, write_frame
+from subtractive.cli.parsing import find_column, parse_events, parse_given
+from subtractive.cli.printing import print_json
+from subtractive.cli.streams import impute, sample, score
+from subtractive.storage import read_density
+from subtractive.tables.stored_schema import describing_a_table, read_schema
+from subtractive.tables.table_density import TableDensity
 
 
 def run(options: argparse.Namespace) -> None:
@@ -28,100 +27,19 @@ def run(options: argparse.Namespace) -> None:
     COMMANDS[options.command](options)
 
 
-def fit(options: argparse.Namespace) -> None:
-    """Learn a table and write the model; after Ctrl-C the best so far, if that is wanted."""
-    check_writable(options.output)
-    frame = read_frame(options.data)
-    weights = None
-    if options.weights is not None:
-        if options.weights not in frame:
-            raise ValueError(f"there is no column {options.weights!r} to take the weights from.")
-        weights = frame.pop(options.weights)
-    model = SubtractiveMixture(**fit_settings(options))
-    try:
-        model.fit(frame, sample_weight=weights)
-    except FitInterrupted as interrupt:
-        if not options.keep_partial or interrupt.partial is None:
-            kept = "there was no model yet" if options.keep_partial else "see --keep-partial"
-            raise KeyboardInterrupt(f"nothing was written ({kept})") from None
-        interrupt.partial.save(options.output)
-        print_fit(options.output, interrupt.partial, frame)
-        raise KeyboardInterrupt(f"{options.output} holds the best model so far") from None
-    model.save(options.output)
-    print_fit(options.output, model, frame)
-
-
-def fit_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of the estimator that were chosen; the others have its defaults."""
-    chosen = {
-        "n_components": options.components,
-        "kind": options.kind,
-        "structure": options.structure,
-        "n_squares": options.squares,
-        "n_structures": options.structures,
-        "covariance": options.covariance,
-        "max_epochs": options.epochs,
-        "unknown": options.unknown,
-        "columns": parse_columns(options.column) or None,
-        "verbose": not options.quiet,
-        "random_state": options.seed,
-    }
-    return {name: value for name, value in chosen.items() if value is not None}
-
-
-def print_fit(output: str, model: SubtractiveMixture, frame: pd.DataFrame) -> None:
-    """Say what was learned, and from what."""
-    history = model.history_
-    print_json(
-        {
-            "model": output,
-            "rows": len(frame),
-            "columns": len(frame.columns),
-            "epochs": len(history.epochs),
-            "stopped": history.stopped,
-            "seconds": round(history.seconds, 3),
-        }
-    )
-
-
-def score(options: argparse.Namespace) -> None:
-    """Write the log-density of every row, or print their mean."""
-    model, frame = load_model(options.model), read_frame(options.data)
-    scores = model.score_samples(frame)
-    if options.mean:
-        print_json({"mean_log_density": float(scores.mean()), "rows": len(scores)})
-    else:
-        write_frame(pd.DataFrame({"log_density": scores}), options.output)
-
-
-def sample(options: argparse.Namespace) -> None:
-    """Write rows that were drawn."""
-    model = load_model(options.model)
-    given = parse_given(options.given, model.schema_)
-    rows = model.sample(options.number, given=given or None, random_state=options.seed)
-    write_frame(as_frame(rows), options.output)
-
-
-def impute(options: argparse.Namespace) -> None:
-    """Write a table without gaps."""
-    model, frame = load_model(options.model), read_frame(options.data)
-    filled = model.impute(frame, sample=options.sample, random_state=options.seed)
-    write_frame(as_frame(filled), options.output)
-
-
 def query(options: argparse.Namespace) -> None:
     """Print probabilities and means."""
     if not options.probability and not options.mean:
         raise ValueError('nothing is asked: add --probability "age>40" or --mean age.')
     model = load_model(options.model)
-    given = parse_given(options.given, model.schema_)
+    given = parse_given(options.given, model.schema)
     answers: dict[str, Any] = {}
     if options.probability:
-        event = parse_events(options.probability, model.schema_)
-        answers["probability"] = model.probability(event, given or None)
+        event = parse_events(options.probability, model.schema)
+        answers["probability"] = 0.0 if event is None else model.probability(event, given or None)
     if options.mean:
         asked = model.condition(given) if given else model
-        names = [find_column(name, model.schema_) for name in options.mean]
+        names = [find_column(name, model.schema) for name in options.mean]
         known = [name for name in names if name in given]
         if known:
             raise ValueError(f"column {known[0]!r} is given: its mean is not asked.")
@@ -130,77 +48,28 @@ def query(options: argparse.Namespace) -> None:
     print_json(answers)
 
 
-def info(options: argparse.Namespace) -> None:
-    """Print what a model file holds."""
-    model = load_model(options.model)
-    density, schema = model.density_, model.schema_
-    print_json(
-        {
-            "file_bytes": os.path.getsize(options.model),
-            "parameters": sum(p.numel() for p in density.parameters()),
-            "settings": {k: v for k, v in model.get_params().items() if k != "columns"},
-            "columns": {str(name): describe(schema, name) for name in schema.names},
-            "best_validation_score": model.history_.best_score,
-            "epochs": len(model.history_.epochs),
-            "stopped": model.history_.stopped,
-        }
-    )
-
-
-def report(options: argparse.Namespace) -> None:
-    """Write a page of pictures."""
-    model, frame = load_model(options.model), read_frame(options.data)
-    write_report(model, frame, options.output, seed=options.seed)
-    print_json({"report": options.output, "rows": len(frame), "columns": len(frame.columns)})
-
-
-def run_demo(options: argparse.Namespace) -> None:
-    """Run the demo."""
-    demo.run(Path(options.output))
-
-
 COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
-    "fit": fit,
-    "score": score,
-    "sample": sample,
-    "impute": impute,
+    "score": lambda options: score(load_model(options.model), options),
+    "sample": lambda options: sample(load_model(options.model), options),
+    "impute": lambda options: impute(load_model(options.model), options),
     "query": query,
-    "info": info,
-    "report": report,
-    "demo": run_demo,
+    "fit": lambda options: import_module("subtractive.cli.fitting").fit(options),
+    "info": lambda options: import_module("subtractive.cli.fitting").info(options),
+    "report": lambda options: import_module("subtractive.cli.fitting").report(options),
+    "demo": lambda options: import_module("subtractive.cli.demo").run(options.output),
 }
 
 
-def load_model(path: str) -> SubtractiveMixture:
-    """The model of a table in a file."""
-    model = load(path)
-    if not isinstance(model, SubtractiveMixture):
+def load_model(path: str) -> TableDensity:
+    """The density of a table in a file."""
+    density, description = read_density(path)
+    if "estimator" not in description:
         raise ValueError(
             f"{path} holds a density without a table: it was saved by a program. Load it with "
             "subtractive.load()."
         )
-    return model
-
-
-def as_frame(rows: Any) -> pd.DataFrame:  # noqa: ANN401 - an array or a data frame
-    """A data frame, whatever the model was fitted on."""
-    return rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(rows)
-
-
-def describe(schema: Any, name: Any) -> str:  # noqa: ANN401 - a name of any kind
-    """A column in a few words."""
-    if name in schema.constants:
-        return f"constant {schema.constants[name]!r}"
-    column = schema.variables[schema.place[name]]
-    if column.name != name:
-        return f"copy of {column.name!r}"
-    states = column.family(signed=True).num_states
-    return "continuous" if states is None else f"{states} states"
-
-
-def print_json(answer: Mapping[str, Any]) -> None:
-    """Print one JSON object, in which a number that JSON does not know is null."""
-    print(json.dumps(plain(answer), indent=2, default=str, allow_nan=False))
+    with describing_a_table(path):
+        return TableDensity(read_schema(description["estimator"]["schema"], density), density)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

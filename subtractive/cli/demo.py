@@ -150,8 +150,9 @@ def save(figure: Figure, path: Path) -> None:
     print(f"   drawn: {path}")
 
 
-def run(out: Path) -> None:
+def run(folder: str) -> None:
     """Run the demo, its pictures going to a folder."""
+    out = Path(folder)
     draw_ring(out)
     answer_questions(out)
     learn_penguins(out)

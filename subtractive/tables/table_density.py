@@ -8,7 +8,6 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 
 from subtractive.densities.base import Density
 from subtractive.tables.containers import AnyTable
@@ -230,6 +229,8 @@ def as_generator(random_state: RandomState) -> torch.Generator:
 
 def draw_seed(random_state: RandomState) -> int:
     """A seed drawn as scikit-learn does from an int, a ``RandomState`` or ``None``."""
+    from sklearn.utils import check_random_state  # which takes long to import
+
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 

@@ -216,7 +216,7 @@ BAD = {
     "given a word": (["sample", "people.model", "--given", "age=old"], "'old' is not a number"),
     "given elsewhere": (["sample", "people.model", "--given", "city=Rome"], "no value 'Rome'"),
     "given twice": (["sample", "people.model", "--given", "age=1", "--given", "age=2"], "twice"),
-    "negative number": (["sample", "people.model", "-n", "-1"], "n_samples"),
+    "negative number": (["sample", "people.model", "-n", "-1"], "at least 0"),
     "no question": (["query", "people.model"], "nothing is asked"),
     "event": (["query", "people.model", "--probability", "age"], "as an event"),
     "event of words": (["query", "people.model", "--probability", "age>x"], "not a number"),
