@@ -149,6 +149,10 @@ def test_every_table_becomes_a_page_that_stands_alone(make, tmp_path):
     reader = Reader(page)
     headings = re.findall(r"<h2>(.*?)</h2>", page)
     assert headings == list(SECTIONS)
+    policy = reader.named("meta")[1]  # after the charset, before anything it could forbid
+    assert policy["http-equiv"] == "Content-Security-Policy"
+    assert policy["content"].startswith("default-src 'none'; img-src data:; style-src")
+    assert "script-src" not in policy["content"]
     assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in reader.tags}
     assert all(link["href"].startswith("#") for link in reader.named("a"))
     assert "url(" not in page

@@ -94,7 +94,7 @@ def report(options: argparse.Namespace) -> None:
     check_writable(options.output)
     model = load_estimator(options.model)
     frame = read_frame(options.data, parse_missing(options.missing))
-    write_report(model, frame, options.output, seed=options.seed)
+    write_report(model, frame, options.output, seed=options.seed, progress=not options.quiet)
     print_json({"report": options.output, "rows": len(frame), "columns": len(frame.columns)})
 
 

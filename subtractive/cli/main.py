@@ -26,7 +26,7 @@ examples:
   subtractive report people.model new.csv -o report.html       a page of pictures
 
 Tables are CSV or Parquet by their ending; "-" is standard input or output, as CSV.
-Results go to standard output, progress and errors to standard error.
+Results go to standard output, errors to standard error, and progress, if that is a terminal.
 Exit codes: 0 done, 1 unexpected failure, 2 wrong arguments or data, 130 interrupted.
 """
 
@@ -101,7 +101,7 @@ def _add_fit(commands: Commands) -> None:
     fit.add_argument(
         "--keep-partial", action="store_true", help="after Ctrl-C, write the best model so far"
     )
-    fit.add_argument("--quiet", action="store_true", help="no progress")
+    fit.add_argument("--quiet", action="store_true", help="no progress on the terminal")
     _add_seed(fit)
 
 
@@ -151,6 +151,7 @@ def _add_showing(commands: Commands) -> None:
     report.add_argument("data", help="table to show, best one that the model was not fitted on")
     report.add_argument("-o", "--output", default="report.html", help="page (report.html)")
     _add_missing(report)
+    report.add_argument("--quiet", action="store_true", help="no progress on the terminal")
     _add_seed(report)
     demo = _command(commands, "demo", "fit small data and draw pictures")
     demo.add_argument("-o", "--output", default="out", help="folder for the pictures (out)")

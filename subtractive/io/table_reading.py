@@ -106,6 +106,7 @@ def _csv_pieces(
 ) -> Iterator[pd.DataFrame]:
     found: Counter[tuple[str, str]] = Counter()
     with _readable(path), _open_text(path) as file:
+        rows = file if part is None else open_part(path, part)
         header = _header(file)
         yield pd.DataFrame(columns=header)
         if numbers is None:
@@ -113,7 +114,6 @@ def _csv_pieces(
         known = {name: ["", *missing] for name in header if name in numbers}
         known |= {name: [""] for name in header if name in texts}
         types = {name: str for name in header if name not in numbers}
-        rows = file if part is None else open_part(path, part)
         for piece in _chunks(rows, header, na_values=known, dtype=types):
             yield _without_words(piece, [n for n in header if n in texts], missing, found)
     _warn_of_words(found)

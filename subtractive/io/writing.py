@@ -15,7 +15,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -58,16 +58,17 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], None])
 @contextmanager
 def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A file to write to as :func:`write_atomically` does, but piece by piece."""
-    if not is_regular(path):
+    with _replacing(path) if is_regular(path) else nullcontext(path) as name:
         with telling_where(path):
-            target = open(path, "wb")  # noqa: SIM115 - closed below
-        with target:
+            target = open(name, "wb")  # noqa: SIM115 - closed below
+        try:
             yield target
-        return
-    with _replacing(path) as filled, open(filled, "wb") as target:
-        yield target
+        except BaseException:
+            with suppress(OSError):  # it would hide the reason
+                target.close()
+            raise
         with telling_where(path):
-            target.flush()
+            target.close()
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:

@@ -122,10 +122,7 @@ def _read_series(series: nw.Series[Any], name: Hashable) -> RawColumn:
         whole = dtype.is_integer()
         values = np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
         if whole and bool((np.abs(values) > _LARGEST_WHOLE).any()):
-            raise ValueError(
-                f"column {name!r} holds whole numbers beyond 2**53, which cannot be told apart "
-                "in double precision. Rescale it, drop it if it is an identifier, or make it text."
-            )
+            raise _too_large(name)
         precision = np.dtype(np.float32 if dtype == nw.Float32 else np.float64)
         return RawColumn(name, values, Content.WHOLE if whole else Content.REAL, None, precision)
     if dtype == nw.Boolean:
@@ -167,12 +164,21 @@ def _content_of_one(value: object, name: Hashable) -> Content:
     if isinstance(value, str):
         return Content.TEXT
     if isinstance(value, int | np.integer):
+        if abs(int(value)) > _LARGEST_WHOLE:
+            raise _too_large(name)
         return Content.WHOLE
     if isinstance(value, Number) and not isinstance(value, complex | np.complexfloating):
         return Content.REAL
     raise ValueError(
         f"column {name!r} holds {value!r} of type {type(value).__name__}, which is neither a "
         "number, a boolean nor text. Convert it, or drop the column."
+    )
+
+
+def _too_large(name: Hashable) -> ValueError:
+    return ValueError(
+        f"column {name!r} holds whole numbers beyond 2**53, which cannot be told apart in double "
+        "precision. Rescale it, drop it if it is an identifier, or make it text."
     )
 
 
