@@ -48,8 +48,8 @@ from .regions.trees import linear_tree as linear_tree
 from .regions.trees import random_binary_tree as random_binary_tree
 from .report.page import write_report as write_report
 from .tables.classifier import SubtractiveClassifier as SubtractiveClassifier
+from .tables.column_types import DataWarning as DataWarning
 from .tables.estimator import SubtractiveMixture as SubtractiveMixture
-from .tables.kinds import DataWarning as DataWarning
 from .tables.model_file import load as load
 
 __version__: str

@@ -1,5 +1,5 @@
-from .kinds import Categories as Categories
-from .kinds import Continuous as Continuous
-from .kinds import Counts as Counts
-from .kinds import DataWarning as DataWarning
+from .column_types import Categories as Categories
+from .column_types import Continuous as Continuous
+from .column_types import Counts as Counts
+from .column_types import DataWarning as DataWarning
 from .schema import Schema as Schema
