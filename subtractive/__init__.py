@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from subtractive.circuits.layers import HadamardLayer as HadamardLayer
     from subtractive.circuits.layers import KroneckerLayer as KroneckerLayer
     from subtractive.circuits.layers import SumLayer as SumLayer
-    from subtractive.circuits.squaring import square as square
+    from subtractive.circuits.squaring import materialise_square as materialise_square
     from subtractive.circuits.squaring import square_deterministic as square_deterministic
     from subtractive.circuits.weights import complex_weights as complex_weights
     from subtractive.circuits.weights import positive_weights as positive_weights
@@ -110,7 +110,7 @@ _PLACES = {
     "HadamardLayer": "circuits.layers",
     "KroneckerLayer": "circuits.layers",
     "SumLayer": "circuits.layers",
-    "square": "circuits.squaring",
+    "materialise_square": "circuits.squaring",
     "square_deterministic": "circuits.squaring",
     "complex_weights": "circuits.weights",
     "positive_weights": "circuits.weights",
