@@ -248,11 +248,11 @@ def test_precision_can_be_changed_and_complex_parts_stay(weights):
     single = copy.deepcopy(circuit).to(torch.float32)
     assert circuit.dtype == REAL
     assert single.dtype == torch.float32
-    assert single.layer(0).weights().is_complex() == (weights == "complex")
+    assert single.sum_layers[0].weights().is_complex() == (weights == "complex")
     torch.testing.assert_close(single(x).to(before.dtype), before, rtol=1e-4, atol=1e-6)
     for back in (copy.deepcopy(single).double(), copy.deepcopy(single).to(REAL)):
         assert back.dtype == REAL
-        assert back.layer(0).weights().is_complex() == (weights == "complex")
+        assert back.sum_layers[0].weights().is_complex() == (weights == "complex")
         torch.testing.assert_close(back(x), before, rtol=1e-4, atol=1e-6)
 
 
@@ -325,7 +325,7 @@ def test_layers_of_different_kinds_of_weights_can_be_put_together():
             real.graph,
             real.schedule,
             inputs=list(real.inputs),
-            layers=[both.layer(0), *list(real.layers)[1:]],
+            layers=[both.sum_layers[0], *list(real.layers)[1:]],
         )
         x = points("gaussian", 3, 4)
         expected = np.array([naive_value(mixed, row) for row in x.tolist()])

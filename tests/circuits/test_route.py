@@ -11,7 +11,7 @@ def test_readers_share_each_tensor_without_gaps(graph):
     for labels in (dict.fromkeys(regions), {r: r % 2 for r in regions}):
         route = circuit.route(labels)
         schedule = route.schedule
-        tensors = [*schedule.inputs, *(step.regions for step in schedule.calls)]
+        tensors = [*schedule.leaves, *(step.regions for step in schedule.calls)]
         for members, parts in zip(tensors[:-1], route.parts[:-1], strict=True):
             ends = [0, *(part.stop for part in parts)]
             assert [part.start for part in parts] == ends[:-1]

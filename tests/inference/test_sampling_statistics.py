@@ -449,7 +449,7 @@ def twins(family, graph, units=3):
         num_outputs=units,
         dtype=DOUBLE,
     ).requires_grad_(False)
-    log_weight = monotonic.layer(0).weights()[0, 0].log()
+    log_weight = monotonic.sum_layers[0].weights()[0, 0].log()
     for inputs, roots in zip(monotonic.input_layers, squared.input_layers, strict=True):
         if is_table:
             roots.table.copy_(inputs.logits.softmax(-1).sqrt())
@@ -464,7 +464,7 @@ def twins(family, graph, units=3):
         size = inputs.mean.shape[-1]
         volume = inputs.log_diagonal.sum(-1) + 0.5 * size * math.log(8 * math.pi)
         log_weight = log_weight + volume.sum(0)
-    squared.layer(0).weights.value.copy_((0.5 * log_weight).exp().diag_embed()[None])
+    squared.sum_layers[0].weights.value.copy_((0.5 * log_weight).exp().diag_embed()[None])
     return sub.MonotonicCircuit(monotonic), sub.SquaredCircuit(squared)
 
 

@@ -13,7 +13,7 @@ from subtractive.numerics.scaled import (
     multiply,
     rescale,
     safe_log,
-    settle,
+    to_scaled,
 )
 
 CLOSE = {"rtol": 1e-13, "atol": 0}
@@ -54,12 +54,12 @@ SHAPES = {"vector": (2, 3, 4), "gram": (2, 3, 4, 4)}
 @pytest.mark.parametrize("kind", KINDS)
 def test_settling_keeps_the_numbers_and_brings_the_largest_to_one(kind, shape, dtype):
     message = kinds_of_input(shape, dtype)[kind]
-    settled = settle(message)
+    settled = to_scaled(message)
     torch.testing.assert_close(plain(settled), message.value(), **CLOSE)
     peak = settled.mantissa.abs().flatten(2).amax(-1)
     torch.testing.assert_close(peak, torch.ones_like(peak), rtol=1e-14, atol=0)
     assert settled.log_scale.dtype == torch.float64
-    assert settle(settled) is settled
+    assert to_scaled(settled) is settled
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_settling_keeps_the_numbers_and_brings_the_largest_to_one(kind, shape, d
     ],
 )
 def test_a_message_of_zeros_has_the_scale_minus_infinity(message):
-    settled = settle(message)
+    settled = to_scaled(message)
     assert settled.log_scale.tolist() == [[-math.inf]]
     assert settled.mantissa.tolist() == [[[0.0, 0.0]]]
     summed = rescale(Scaled(settled.mantissa, settled.log_scale))
@@ -82,7 +82,7 @@ def test_a_message_of_zeros_has_the_scale_minus_infinity(message):
 
 @pytest.mark.parametrize("exponent", [-1e5, 1e5, 700.0, -745.0])
 def test_settling_takes_no_exponential_of_a_large_number(exponent):
-    settled = settle(LeafMessage(None, tensor(exponent, exponent - 1)))
+    settled = to_scaled(LeafMessage(None, tensor(exponent, exponent - 1)))
     torch.testing.assert_close(settled.mantissa, tensor(1.0, math.exp(-1)), **CLOSE)
     assert settled.log_scale.item() == exponent
 
@@ -91,7 +91,7 @@ def test_settling_takes_no_exponential_of_a_large_number(exponent):
 def test_the_exponent_of_an_impossible_unit_is_irrelevant(exponent):
     mantissa = tensor(0.0, 2.0).requires_grad_()
     power = tensor(exponent, -1.0).requires_grad_()
-    settled = settle(LeafMessage(mantissa, power))
+    settled = to_scaled(LeafMessage(mantissa, power))
     torch.testing.assert_close(plain(settled), tensor(0.0, 2 * math.exp(-1)), **CLOSE)
     settled.mantissa.sum().backward()
     assert mantissa.grad.isfinite().all()
@@ -100,7 +100,7 @@ def test_the_exponent_of_an_impossible_unit_is_irrelevant(exponent):
 
 def test_a_mantissa_of_zero_still_has_a_slope():
     mantissa = tensor(0.0, 2.0).requires_grad_()
-    settled = settle(LeafMessage(mantissa, tensor(0.5, -1.0)))
+    settled = to_scaled(LeafMessage(mantissa, tensor(0.5, -1.0)))
     (settled.mantissa[..., 0] * settled.log_scale.exp()).sum().backward()
     torch.testing.assert_close(mantissa.grad, tensor(math.exp(0.5), 0.0), **CLOSE)
 
@@ -110,7 +110,7 @@ def test_a_mantissa_of_zero_still_has_a_slope():
 def test_a_tiny_mantissa_beside_an_exponent_keeps_its_size(dtype, power):
     tiny = torch.finfo(dtype).tiny ** power
     message = LeafMessage(tensor(tiny, dtype=dtype), tensor(100.0, dtype=dtype))
-    settled = settle(message)
+    settled = to_scaled(message)
     total = settled.mantissa.double().log() + settled.log_scale[..., None]
     rounding = torch.finfo(dtype).eps * 1000
     torch.testing.assert_close(total.item(), math.log(tiny) + 100, rtol=rounding, atol=0)
@@ -142,8 +142,8 @@ def test_underflow_is_marked_whatever_the_size_of_the_weights(unit, dtype):
 def test_a_mark_stays_on_the_way_up():
     lost = Scaled(tensor(1.0, 1.0), torch.tensor([[math.nan]], dtype=REAL))
     fine, zero = (
-        settle(LeafMessage(tensor(1.0, 2.0), None)),
-        settle(LeafMessage(tensor(0.0, 0.0), None)),
+        to_scaled(LeafMessage(tensor(1.0, 2.0), None)),
+        to_scaled(LeafMessage(tensor(0.0, 0.0), None)),
     )
     for other in (fine, zero, LeafMessage(None, tensor(0.0, 1.0))):
         assert multiply([lost, other]).log_scale.isnan().all()
@@ -177,7 +177,7 @@ def test_what_factors_lost_adds_up():
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_multiplying_multiplies(shape, dtype, count):
     inputs = list(kinds_of_input(shape, dtype).values())
-    messages = [inputs[0], settle(inputs[2]), inputs[1], settle(inputs[0]), inputs[2]][:count]
+    messages = [inputs[0], to_scaled(inputs[2]), inputs[1], to_scaled(inputs[0]), inputs[2]][:count]
     values = [inputs[k].value() for k in (0, 2, 1, 0, 2)[:count]]
     expected = values[0]
     for value in values[1:]:
@@ -193,7 +193,7 @@ def test_vectors_beside_grams_become_grams(vector, gram, settled):
     large = kinds_of_input((2, 1, 4, 4), COMPLEX)[gram]
     value = small.value()
     outer = value[..., :, None] * value[..., None, :].conj()
-    messages = [settle(m) if s else m for m, s in zip((small, large), settled, strict=True)]
+    messages = [to_scaled(m) if s else m for m, s in zip((small, large), settled, strict=True)]
     product = multiply([messages[0], messages[1], messages[0]])
     torch.testing.assert_close(plain(product), outer * outer * large.value(), rtol=1e-12, atol=0)
 
@@ -203,10 +203,10 @@ def test_outer_products_are_hermitian_and_double(message):
     value = message.value()
     expected = value[..., :, None] * value[..., None, :].conj()
     torch.testing.assert_close(message.outer().value(), expected, **CLOSE)
-    torch.testing.assert_close(plain(settle(message).outer()), expected, **CLOSE)
+    torch.testing.assert_close(plain(to_scaled(message).outer()), expected, **CLOSE)
     single = LeafMessage(torch.ones(1, 1, 2), torch.zeros(1, 1, 2)).outer()
     assert {part.dtype for part in single} == {REAL}
-    assert settle(LeafMessage(torch.ones(1, 1, 2), None)).outer().mantissa.dtype == REAL
+    assert to_scaled(LeafMessage(torch.ones(1, 1, 2), None)).outer().mantissa.dtype == REAL
 
 
 def test_exponents_of_inputs_are_added_before_the_exponential():
@@ -247,7 +247,7 @@ def test_messages_of_regions_and_rows_can_be_picked():
     torch.testing.assert_close(message.take(regions).value(), message.value()[regions], **CLOSE)
     torch.testing.assert_close(message.rows(rows).value(), message.value()[:, rows], **CLOSE)
     torch.testing.assert_close(
-        plain(settle(message).take(slice(1, 3))), message.value()[1:3], **CLOSE
+        plain(to_scaled(message).take(slice(1, 3))), message.value()[1:3], **CLOSE
     )
     for kind in ("mantissa", "exponent"):
         part = kinds_of_input((4, 5, 2))[kind]
@@ -274,7 +274,7 @@ def test_what_is_not_chosen_does_no_harm():
     first = LeafMessage(None, torch.full((1, 2, 2), -math.inf, dtype=REAL))
     second = LeafMessage(torch.zeros(1, 1, 2, dtype=REAL), None)
     mask = torch.tensor([[True, False]])
-    assert settle(choose(mask, first, second)).log_scale.tolist() == [[-math.inf, -math.inf]]
+    assert to_scaled(choose(mask, first, second)).log_scale.tolist() == [[-math.inf, -math.inf]]
 
 
 def test_magnitude_of_vectors_and_grams():
@@ -318,12 +318,12 @@ def test_safe_logarithm_has_no_slope_at_zero():
 def test_scales_are_constant_and_do_not_spoil_derivatives():
     def function(mantissa, exponent):
         first = LeafMessage(mantissa, exponent)
-        product = multiply([first, settle(first), LeafMessage(mantissa, None)])
+        product = multiply([first, to_scaled(first), LeafMessage(mantissa, None)])
         return log_magnitude(rescale(Scaled(product.mantissa, product.log_scale)))
 
     inputs = [draw(1, 2, 3, seed=k).requires_grad_() for k in range(2)]
     assert gradcheck(function, inputs, rtol=1e-6, atol=1e-8)
-    message = settle(LeafMessage(*inputs))
+    message = to_scaled(LeafMessage(*inputs))
     assert not message.log_scale.requires_grad
 
 

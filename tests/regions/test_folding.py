@@ -28,7 +28,7 @@ def same_label(graph):
 
 def read_regions(schedule):
     """For each step, the regions found at the places it reads, by child slot."""
-    tensors = [*schedule.inputs, *(step.regions for step in schedule.calls)]
+    tensors = [*schedule.leaves, *(step.regions for step in schedule.calls)]
     return [
         [
             [tensors[source][place] for place in places]
@@ -66,7 +66,7 @@ def test_children_come_before_parents_and_the_root_last(tree, sum_inputs):
     graph = sub.RegionGraph.from_nested(tree)
     schedule = fold(upward(graph, same_label(graph), sum_inputs=sum_inputs))
     for number, step in enumerate(schedule.calls):
-        assert all(source < len(schedule.inputs) + number for source in step.sources)
+        assert all(source < len(schedule.leaves) + number for source in step.sources)
     assert schedule.calls[-1].regions == (graph.root,)
 
 
@@ -89,7 +89,7 @@ def test_equal_shapes_are_folded(tree):
 def test_balanced_trees_take_one_step_per_level_and_read_slices(power):
     graph = sub.random_binary_tree(2**power, seed=power)
     schedule = fold(upward(graph, same_label(graph)))
-    assert len(schedule.inputs) == 1
+    assert len(schedule.leaves) == 1
     assert [len(step.regions) for step in schedule.calls] == [
         2**level for level in reversed(range(power))
     ]
@@ -122,7 +122,7 @@ def test_flat_graph_is_one_step_with_one_slot_per_variable():
 
 def test_a_single_region_gets_a_sum():
     schedule = fold(upward(sub.flat(1), {0: "same"}))
-    assert schedule.inputs == ((0,),)
+    assert schedule.leaves == ((0,),)
     (step,) = schedule.calls
     assert step.regions == (0,)
     assert step.sources == (0,)
@@ -133,10 +133,10 @@ def test_different_labels_keep_equal_shapes_apart():
     variables = {region: min(graph.regions[region].scope) for region in graph.input_regions}
     by_half = fold(upward(graph, {region: v // 2 for region, v in variables.items()}))
     assert len(by_half.inputs) == 2
-    assert [len(step.regions) for step in by_half.steps] == [1, 1, 1]
+    assert [len(step.regions) for step in by_half.calls] == [1, 1, 1]
     by_side = fold(upward(graph, {region: v % 2 for region, v in variables.items()}))
     assert len(by_side.inputs) == 2
-    assert [len(step.regions) for step in by_side.steps] == [2, 1]
+    assert [len(step.regions) for step in by_side.calls] == [2, 1]
 
 
 def test_sums_over_inputs_are_steps_of_one_child():
