@@ -191,7 +191,7 @@ def estimator(rows: Splits, num_seeds: int) -> list[Result]:
         begin = time.process_time()
         model = sub.SubtractiveMixture(random_state=seed).fit(together)
         seconds = time.process_time() - begin
-        note = {sub.MultivariateGaussian: "flat", sub.TiedGaussian: "frames"}.get(
+        note = {sub.MultivariateGaussian: "flat", sub.SemiTiedGaussian: "frames"}.get(
             type(model.density_.families[0]), "tree"
         )
         score = model.score(rows.test.double().numpy())

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from subtractive.inference.inner import log_inner as log_inner
     from subtractive.inference.partition import CancellationError as CancellationError
     from subtractive.inference.partition import CancellationWarning as CancellationWarning
+    from subtractive.inputs.atoms import WithAtoms as WithAtoms
     from subtractive.inputs.binomial import Binomial as Binomial
     from subtractive.inputs.categorical import Categorical as Categorical
     from subtractive.inputs.embedding import Embedding as Embedding
@@ -39,14 +40,13 @@ if TYPE_CHECKING:
         MultivariateGaussian as MultivariateGaussian,
     )
     from subtractive.inputs.rbf import RBF as RBF
+    from subtractive.inputs.semi_tied_gaussian import SemiTiedGaussian as SemiTiedGaussian
     from subtractive.inputs.spline import Spline as Spline
-    from subtractive.inputs.tied_gaussian import TiedGaussian as TiedGaussian
     from subtractive.io.files import FileFormatError as FileFormatError
     from subtractive.learning.distributed import LostProcessError as LostProcessError
     from subtractive.learning.expectation_maximisation import (
         fit_gaussian_mixture as fit_gaussian_mixture,
     )
-    from subtractive.learning.frames import gaussian_frames as gaussian_frames
     from subtractive.learning.history import History as History
     from subtractive.learning.initialise import initialise as initialise
     from subtractive.learning.loop import fit as fit
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from subtractive.learning.psd import likelihood_gap as likelihood_gap
     from subtractive.learning.relative_adam import relative_adam as relative_adam
     from subtractive.learning.run import TrainingWarning as TrainingWarning
+    from subtractive.learning.semi_tied_mixture import semi_tied_mixture as semi_tied_mixture
     from subtractive.reductions.gaussian_mixture import from_sklearn as from_sklearn
     from subtractive.reductions.gaussian_mixture import (
         monotonic_gaussian_mixture as monotonic_gaussian_mixture,
@@ -121,6 +122,7 @@ _PLACES = {
     "MonotonicCircuit": "densities.monotonic",
     "SquaredCircuit": "densities.squared",
     "FileFormatError": "io.files",
+    "WithAtoms": "inputs.atoms",
     "Binomial": "inputs.binomial",
     "Categorical": "inputs.categorical",
     "Embedding": "inputs.embedding",
@@ -128,10 +130,10 @@ _PLACES = {
     "MultivariateGaussian": "inputs.multivariate_gaussian",
     "RBF": "inputs.rbf",
     "Spline": "inputs.spline",
-    "TiedGaussian": "inputs.tied_gaussian",
+    "SemiTiedGaussian": "inputs.semi_tied_gaussian",
     "LostProcessError": "learning.distributed",
     "fit_gaussian_mixture": "learning.expectation_maximisation",
-    "gaussian_frames": "learning.frames",
+    "semi_tied_mixture": "learning.semi_tied_mixture",
     "History": "learning.history",
     "initialise": "learning.initialise",
     "fit": "learning.loop",

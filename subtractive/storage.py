@@ -1,69 +1,44 @@
 """Densities from files: what a description names is built, and its numbers are filled in.
 
-Only names in the tables below can be built, nothing is executed, and nothing is allocated that
-is larger than the numbers in the file.
+Only classes that are registered can be built (:mod:`subtractive.io.registry`): those of this
+package, and those of others whose modules the user has imported. Nothing is imported or executed
+because a file says so, and nothing is allocated that is larger than the numbers in the file.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import pkgutil
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from subtractive import inputs as inputs_package
 from subtractive.circuits.building import family_of_region, fold_labels
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer, SumLayer
-from subtractive.circuits.weights import ComplexWeights, PositiveWeights, RealWeights, Weights
+from subtractive.circuits.layers import LAYERS, Layer
+from subtractive.circuits.weights import WEIGHTS, Weights
 from subtractive.densities.base import Density, Restriction
 from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
-from subtractive.inputs.base import InputFamily
-from subtractive.inputs.binomial import Binomial
-from subtractive.inputs.categorical import Categorical
-from subtractive.inputs.embedding import Embedding
-from subtractive.inputs.gaussian import Gaussian
+from subtractive.inputs.base import FAMILIES, InputFamily
 from subtractive.inputs.layer import InputLayer
-from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
-from subtractive.inputs.rbf import RBF
-from subtractive.inputs.spline import Spline
-from subtractive.inputs.tied_gaussian import TiedGaussian
 from subtractive.io.files import FileFormatError, read_tensors
-from subtractive.regions.graph import RegionGraph
 from subtractive.regions.folding import FoldedSchedule, fold, upward
+from subtractive.regions.graph import RegionGraph
 
-FAMILIES: dict[str, type[InputFamily]] = {
-    family.__name__: family
-    for family in (
-        Binomial,
-        Categorical,
-        Embedding,
-        Gaussian,
-        MultivariateGaussian,
-        RBF,
-        Spline,
-        TiedGaussian,
-    )
-}
-LAYERS: dict[str, type[Layer]] = {
-    layer.__name__: layer for layer in (HadamardLayer, KroneckerLayer, SumLayer)
-}
-# The name of the parameter, and the weights that have it in a given shape.
-WEIGHTS: dict[str, tuple[str, Callable[[Sequence[int]], Weights]]] = {
-    "RealWeights": ("value", lambda shape: RealWeights(torch.ones(*shape))),
-    "PositiveWeights": ("log_value", lambda shape: PositiveWeights(torch.ones(*shape))),
-    "ComplexWeights": (
-        "parts",
-        lambda shape: ComplexWeights(torch.ones(*shape[:-1], dtype=torch.complex64)),
-    ),
-}
+# Classes enter the registries when they are defined: those of this package are defined now.
+for _module in pkgutil.iter_modules(inputs_package.__path__, "subtractive.inputs."):
+    import_module(_module.name)
+
 # Parameters that are logarithms of numbers that may be zero.
-LOGARITHMS = {"log_value", "logits", "log_coefficient"}
+LOGARITHMS = {"log_value", "logits", "log_coefficient", "log_atom"}
 # Whole numbers in a description may exceed the count of numbers in the file by this much.
 _MOST_STATES = 2**16
 
@@ -78,9 +53,13 @@ class Stored(NamedTuple):
         """The tensors of a part."""
         return Stored(self.tensors, f"{self.prefix}{name}.")
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor."""
-        return tuple(self.tensors[self.prefix + name].shape)
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all tensors of this part, by name."""
+        return {
+            name.removeprefix(self.prefix): tuple(tensor.shape)
+            for name, tensor in self.tensors.items()
+            if name.startswith(self.prefix)
+        }
 
     @property
     def size(self) -> int:
@@ -136,7 +115,7 @@ def _density(data: Mapping[str, Any], stored: Stored) -> Density:
 def _circuit(data: Mapping[str, Any], stored: Stored) -> Circuit:
     graph = RegionGraph.from_description(data["graph"])
     families = family_of_region(graph, [_family(entry, stored) for entry in data["families"]])
-    kinds = [LAYERS[name] for name in data["layers"]]
+    kinds = [LAYERS.find(name) for name in data["layers"]]
     labels = fold_labels(graph, families)
     sum_inputs = _has_sums_of_inputs(graph, labels, len(kinds))
     schedule = fold(upward(graph, labels, sum_inputs=sum_inputs))
@@ -161,21 +140,25 @@ def _circuit(data: Mapping[str, Any], stored: Stored) -> Circuit:
 
 def _has_sums_of_inputs(graph: RegionGraph, labels: Mapping[int, Any], count: int) -> bool:
     """Whether sums stand between inputs and products, which makes more layers."""
-    return len(fold(upward(graph, labels, sum_inputs=False)).steps) != count
+    return len(fold(upward(graph, labels, sum_inputs=False)).calls) != count
 
 
 def _family(data: Mapping[str, Any], stored: Stored) -> InputFamily:
     facts = dict(data)
-    family = FAMILIES[facts.pop("family")]
+    family = FAMILIES.find(facts.pop("family"))
     # A fact may be missing where it has a default: the file is older than the fact.
     if not set(facts) <= {entry.name for entry in fields(family)}:  # type: ignore[arg-type]
         raise ValueError(f"{family.__name__} has other facts than {sorted(facts)}.")
     for name, value in facts.items():
         if isinstance(value, list):
             facts[name] = tuple(value)
+        elif isinstance(value, dict):
+            facts[name] = _family(value, stored)
         elif isinstance(value, int) and value > stored.size + _MOST_STATES:
             raise ValueError(f"{name} is {value}, more than the file has numbers.")
-    return family(**facts)
+    built = family(**facts)
+    built.describe()  # raises for what save() would not have written
+    return built
 
 
 def _input_layer(
@@ -184,12 +167,7 @@ def _input_layer(
     num_units: int,
     stored: Stored,
 ) -> InputLayer:
-    shapes = {
-        name.removeprefix(stored.prefix): tuple(tensor.shape)
-        for name, tensor in stored.tensors.items()
-        if name.startswith(stored.prefix)
-    }
-
+    shapes = stored.shapes()
     is_shared = len(scopes) > 1 and all(shape[:1] == (1,) for shape in shapes.values())
 
     def build() -> InputLayer:
@@ -205,8 +183,8 @@ def _input_layer(
 
 
 def _weights(name: str, stored: Stored) -> Weights:
-    parameter, make = WEIGHTS[name]
-    return make(stored.shape(parameter))
+    (shape,) = stored.shapes().values()
+    return WEIGHTS.find(name).of_shape(shape)
 
 
 def _check_widths(

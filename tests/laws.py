@@ -2,7 +2,7 @@
 
 import torch
 from oracles import naive_log_square
-from registry import CONTINUOUS, DISCRETE, build, domain, points
+from registry import DISCRETE, build, domain, points
 
 import subtractive as sub
 from subtractive.circuits.evaluation import evaluate, reference
@@ -19,7 +19,7 @@ def square_of(kind, **options):
 
 
 def probabilities_sum_to_one(kind):
-    d = 3 if kind[1] in CONTINUOUS else 4
+    d = 4 if kind[1] in DISCRETE else 3
     x, w = domain(kind[1], d)
     total = (square_of(kind, d=d).log_prob(x).exp() * w).sum()
     tolerance = 1e-10 if kind[1] in DISCRETE else 1e-6

@@ -76,7 +76,7 @@ DENSITIES = {
     "grouped": (grouped, [[0.0, 1, 2, 3]]),
     "monotonic": (positive, [[0.0, 1, 2, 3]]),
     "mixture": (lambda: sub.Mixture([grouped(0), positive()]), [[0.0, 1, 2, 3]]),
-    "frames": (lambda: sub.gaussian_frames(torch.eye(3).repeat(4, 1), 2, 3), [[0.5, 1, 0]]),
+    "frames": (lambda: sub.semi_tied_mixture(torch.eye(3).repeat(4, 1), 2, 3), [[0.5, 1, 0]]),
     "marginal": (lambda: grouped().marginal([2, 0]), [[0.5, 1]]),
     "conditional": (lambda: mixed().condition({1: 2}), [[0.5, 0.25, 3]]),
     "both": (lambda: mixed().condition({1: 2}).marginal([2]), [[3.0]]),

@@ -11,7 +11,7 @@ import torch
 from tqdm import tqdm
 
 from studies.distillation.teachers import Teacher
-from subtractive.inputs.drawing import uniforms
+from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.io.files import read_json, write_atomically, write_json
 from subtractive.numerics.inversion import choose_cell
 from subtractive.sequences.guided import Samples

@@ -16,12 +16,18 @@ from torch import Tensor
 import subtractive as sub
 from subtractive.circuits.building import family_of_region, fold_labels
 from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.evaluation import (
+    LeafSource,
+    ReferencePath,
+    leaves_of,
+    waiting_leaves,
+)
 from subtractive.circuits.layers import HadamardLayer
 from subtractive.circuits.weights import PositiveWeights, RealWeights, Weights
-from subtractive.inference.partition import square_integrals
-from subtractive.inputs.base import EVERYWHERE
+from subtractive.inference.partition import plain_integrals, square_integrals
 from subtractive.inputs.layer import InputLayer
-from subtractive.numerics.scaled import safe_log
+from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.signed_log import SignedLog
 from subtractive.regions.folding import fold, upward
 
 Member = sub.SquaredCircuit | sub.MonotonicCircuit
@@ -52,16 +58,18 @@ class Ensemble:
     def scores(self, x: Tensor) -> Tensor:
         """The mean log-likelihood of rows (n, 2) under each member, (r,)."""
         circuit, rows = self.joint.circuit, self.columns(x)
-        values = circuit.messages(circuit.straight, circuit.values(rows), circuit.scaled)[0]
-        logs = safe_log(values.mantissa[..., 0].double()) + values.log_scale  # (r, n)
+        logs = self._log_members(circuit.values_at(rows))  # (r, n)
         if isinstance(self.joint, sub.SquaredCircuit):
-            leaves = square_integrals(circuit)
-            whole = circuit.messages(circuit.straight, leaves, circuit.scaled)[0]
-            total = safe_log(whole.mantissa[..., 0, 0].double()) + whole.log_scale
-            return (2 * logs - total).mean(1)
-        leaves = [layer.integral(slice(None), EVERYWHERE) for layer in circuit.input_layers]
-        whole = circuit.messages(circuit.straight, leaves, circuit.scaled)[0]
-        return (logs - safe_log(whole.mantissa[..., 0].double()) - whole.log_scale).mean(1)
+            return (2 * logs - self._log_members(square_integrals(circuit))).mean(1)
+        return (logs - self._log_members(plain_integrals(circuit))).mean(1)
+
+    def _log_members(self, source: LeafSource) -> Tensor:
+        """The logarithms of the first layer's units, one for each member, (r, n)."""
+        circuit = self.joint.circuit
+        rule = ReferencePath(circuit.schedule, circuit.sum_layers)
+        leaves: list[LeafMessage | SignedLog] = [*leaves_of(circuit.schedule, source)]
+        first = rule(0, [*waiting_leaves(circuit.schedule, leaves).values()])
+        return first.log_abs.flatten(2)[..., 0]
 
     @torch.no_grad()
     def load(self, states: Sequence[dict[str, Tensor]]) -> None:
@@ -95,7 +103,7 @@ def _joined(circuits: Sequence[Circuit]) -> Circuit:
     graph = sub.RegionGraph.from_nested(pairs if len(pairs) > 1 else pairs[0])
     families = family_of_region(graph, [*first.families] * len(circuits))
     schedule = fold(upward(graph, fold_labels(graph, families)))
-    (regions,) = schedule.inputs
+    ((regions, *_),) = schedule.leaves
     inputs = InputLayer(
         [families[region] for region in regions],
         [sorted(graph.regions[region].scope) for region in regions],

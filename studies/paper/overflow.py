@@ -16,11 +16,17 @@ from torch import Tensor
 import subtractive as sub
 from studies.grid.experiment import Experiment, Place, Record, Run
 from studies.grid.outputs import Outputs
+from subtractive.circuits.evaluation import (
+    leaves_of,
+    reference,
+    root_of,
+    traverse,
+    waiting_leaves,
+)
 from subtractive.circuits.initialisers import Initialiser
-from subtractive.circuits.route import Visit
 from subtractive.inference.partition import log_square_partition, square_integrals
 from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import log_magnitude, settle
+from subtractive.numerics.scaled import log_sum_of_squares, to_scaled
 from subtractive.report.figures import MODEL, OTHER, quiet
 
 WEIGHTS: dict[str, Callable[[], Initialiser]] = {
@@ -66,11 +72,11 @@ class Overflow(Experiment):
             initialise=WEIGHTS[run["weights"]](),
             seed=run["seed"],
         )
-        leaves = square_integrals(circuit)
-        signed = settle(LeafMessage(*circuit.climb(circuit.straight, leaves, circuit.signed_log)))
+        layers, leaves = circuit.sum_layers, square_integrals(circuit)
+        signed = to_scaled(LeafMessage(*reference(circuit.schedule, layers, leaves)))
         found = {
             SCALED: float(log_square_partition(circuit)),
-            SIGNED: float(log_magnitude(signed)[0]),
+            SIGNED: float(log_sum_of_squares(signed)[0, 0]),
         }
         plain = {name: float(plain_partition(circuit, dtype)) for name, dtype in PLAIN.items()}
         return {
@@ -120,15 +126,17 @@ class Overflow(Experiment):
 
 def plain_partition(circuit: sub.Circuit, dtype: torch.dtype) -> Tensor:
     """Z = ∫ c² as anyone would compute it, in numbers as they are."""
+    schedule = circuit.schedule
 
-    def rule(visit: Visit, children: list[LeafMessage]) -> LeafMessage:
+    def rule(number: int, children: Sequence[LeafMessage]) -> LeafMessage:
         product = reduce(torch.mul, (_number(child, dtype) for child in children))
-        weight = circuit.sum_layers[visit.layer].weight(visit.folds).to(dtype)[:, None]  # (f, 1, o, i)
+        call = schedule.calls[number]
+        weight = circuit.sum_layers[call.layer].weight(call.folds).to(dtype)[:, None]
         return LeafMessage(weight @ product @ weight.mT, None)
 
-    return _number(circuit.climb(circuit.straight, square_integrals(circuit), rule), dtype)[
-        0, 0, 0, 0
-    ]
+    leaves = leaves_of(schedule, square_integrals(circuit))
+    root = root_of(schedule, traverse(schedule, waiting_leaves(schedule, leaves), rule))
+    return _number(root, dtype)[0, 0, 0, 0]
 
 
 def _number(message: LeafMessage, dtype: torch.dtype) -> Tensor:

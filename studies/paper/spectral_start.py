@@ -85,5 +85,5 @@ def _basis(family: InputFamily, points: Tensor) -> Tensor:
     """The values of all basis functions at points (x,), (x, b)."""
     if isinstance(family, sub.Spline):
         every = torch.eye(family.num_bases, dtype=torch.float64)[None]
-        return spline_values(every, family.constants(1, 1)["knots"][None], points[None])[0]
+        return spline_values(every, family.constants(1)["knots"][None], points[None])[0]
     return torch.eye(len(points), dtype=torch.float64)

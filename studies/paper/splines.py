@@ -83,7 +83,7 @@ class Splines(Experiment):
         )
 
     def _knots(self, order: int, bases: int) -> Tensor:
-        return sub.Spline(bases, order=order, domain=self.domain).constants(1, 1)["knots"][None]
+        return sub.Spline(bases, order=order, domain=self.domain).constants(1)["knots"][None]
 
     def _norms(self, coefficients: Tensor, knots: Tensor) -> Tensor:
         gram = spline_gram(coefficients, coefficients, knots, EVERYWHERE)[0, 0]

@@ -257,7 +257,7 @@ def from_em(recipe: Recipe, splits: Splits, seed: int) -> sub.Density:
 
 def from_frames(recipe: Recipe, splits: Splits, seed: int) -> sub.Density:
     """Frames, with several Gaussians in each."""
-    return sub.gaussian_frames(
+    return sub.semi_tied_mixture(
         splits.train,
         recipe.frames,
         recipe.units,

@@ -26,7 +26,7 @@ from studies.separation.disjointness import (
     communication_matrix,
     matching_graph,
 )
-from subtractive.inputs.embedding import whole_number
+from subtractive.numerics.validation import whole_number
 
 MOST_EDGES_FOR_COVER = 4  # 2^(2^n) sets of rows
 

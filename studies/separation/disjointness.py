@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.weights import RealWeights
 from subtractive.densities.squared import SquaredCircuit
-from subtractive.inputs.embedding import Embedding, whole_number
+from subtractive.inputs.embedding import Embedding
+from subtractive.numerics.validation import whole_number
 from subtractive.regions.trees import flat
 
 # Matrices with more rows are not written out.

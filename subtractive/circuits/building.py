@@ -18,10 +18,10 @@ from subtractive.circuits.layers import (
 )
 from subtractive.circuits.weights import Weights
 from subtractive.inputs.base import InputFamily
-from subtractive.inputs.embedding import whole_number
 from subtractive.inputs.layer import InputLayer
-from subtractive.regions.graph import RegionGraph
+from subtractive.numerics.validation import whole_number
 from subtractive.regions.folding import FoldedSchedule
+from subtractive.regions.graph import RegionGraph
 
 
 class Widths(NamedTuple):
@@ -126,7 +126,7 @@ def build_layers(
 def check_layers(
     layers: Sequence[Layer], schedule: FoldedSchedule, input_widths: Sequence[int]
 ) -> None:
-    """Refuse layers whose product is not linear in each child: they have no square of their own."""
+    """Refuse layers whose product is not linear in each child: squaring needs that."""
     widths = list(input_widths)
     for layer, call in zip(layers, schedule.calls, strict=True):
         weight = layer.weight(call.folds)
@@ -154,9 +154,9 @@ def _check_product(layer: Layer, weight: Tensor, widths: Sequence[int]) -> None:
     found, size = mix(weight, product), mix(weight.abs(), product.abs()).amax()
     if not bool(((found - expected).abs() <= 1e-4 * size + 1e-30).all()):
         raise ValueError(
-            f"the product of {type(layer).__name__} is not linear in each of its children, so that "
-            "the square of a circuit with it is no circuit. Multiply each term by one unit of each "
-            "child, and add nothing."
+            f"the product of {type(layer).__name__} is not linear in each of its children, so "
+            "that the square of a circuit with it is no circuit. Every term must be a product of "
+            "one unit of each child."
         )
 
 

@@ -172,6 +172,21 @@ class Circuit(nn.Module):
         """The product-and-sum layers, one for each call of the schedule, the root's last."""
         return list(self.layers)  # type: ignore[arg-type]
 
+    def input_of(self, region: int) -> tuple[InputLayer, slice]:
+        """The input layer of an input region, and its place there."""
+        number, place = self.places.inputs[region]
+        return self.input_layers[number], slice(place, place + 1)
+
+    def sum_of(self, region: int) -> tuple[Layer, slice]:
+        """The layer of the sum over a region, and its place there."""
+        number, place = self.places.sums[region]
+        return self.sum_layers[number], slice(place, place + 1)
+
+    def weight_of(self, region: int) -> Tensor:
+        """The weights (o, i) of the sum over a region."""
+        layer, place = self.sum_of(region)
+        return layer.weight(place)[0]
+
     def nodes(self, labels: Mapping[int, Hashable]) -> list[Node]:
         """The messages on the way to the root when input regions have these labels."""
         sum_inputs = any(len(call.sources) == 1 for call in self.schedule.calls)
@@ -192,9 +207,7 @@ class Circuit(nn.Module):
             )
         layers = self.input_layers
 
-        def values(
-            call: LeafCall, rows: Tensor | None, dtype: torch.dtype | None
-        ) -> LeafMessage:
+        def values(call: LeafCall, rows: Tensor | None, dtype: torch.dtype | None) -> LeafMessage:
             some = x if rows is None else x[rows]
             return layers[call.layer].values(some, call.folds, dtype)
 
@@ -219,6 +232,6 @@ class Circuit(nn.Module):
             "graph": self.graph.describe(),
             "families": [family.describe() for family in self.families],
             "input_units": [layer.num_units for layer in self.input_layers],
-            "layers": [type(layer).__name__ for layer in self.sum_layers],
-            "weights": [type(layer.weights).__name__ for layer in self.sum_layers],
+            "layers": [layer.name_in_files for layer in self.sum_layers],
+            "weights": [layer.weights.name_in_files for layer in self.sum_layers],
         }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.evaluation import traverse, waiting_leaves
@@ -26,7 +25,9 @@ def is_deterministic(circuit: Circuit) -> bool:
         nonlocal disjoint
         call = circuit.schedule.calls[number]
         layer = circuit.sum_layers[call.layer]
-        weight = layer.expanded(layer.weights(), [child.shape[2] for child in children], call.folds)
+        weight = layer.expanded(
+            layer.weights(), [child.shape[2] for child in children], call.folds
+        )
         uses = (weight != 0).double()
         together = layer.sum_gram(children, uses).mantissa[:, 0]  # (f, o, p): pairs that may meet
         product = layer.latent([_diagonal(child) for child in children])
@@ -41,7 +42,6 @@ def is_deterministic(circuit: Circuit) -> bool:
     ]
     traverse(circuit.schedule, waiting_leaves(circuit.schedule, leaves), rule)
     return disjoint
-
 
 
 def _diagonal(child: LeafMessage) -> LeafMessage:

@@ -59,9 +59,10 @@ def evaluate(schedule: FoldedSchedule, layers: Sequence[Layer], source: LeafSour
     if len(rows) == num_rows:
         return again
     # Without the rows that need the other path: their gradients are not always finite.
-    others = torch.ones(num_rows, dtype=torch.bool, device=rows.device).index_fill(0, rows, False)
-    rest, _ = _fused(schedule, layers, leaves_of(schedule, source, others.nonzero()[:, 0]))
-    back = torch.cat([others.nonzero()[:, 0], rows]).argsort()
+    flags = torch.zeros(num_rows, device=rows.device).index_fill(0, rows, 1.0)
+    others = (flags == 0).nonzero()[:, 0]
+    rest, _ = _fused(schedule, layers, leaves_of(schedule, source, others))
+    back = torch.cat([others, rows]).argsort()
     mantissa = torch.cat([rest.mantissa.to(again.mantissa.dtype), again.mantissa], 1)
     return Scaled(mantissa[:, back], torch.cat([rest.log_scale, again.log_scale], 1)[:, back])
 
@@ -171,8 +172,8 @@ def _by_blocks(
         if repeat is not None:
             flagged.append(repeat + start)
     mantissas, log_scales = zip(*roots, strict=True)
-    root = Scaled(torch.cat(mantissas, 1), torch.cat(log_scales, 1))
-    return root, torch.cat(flagged) if flagged else None
+    whole = Scaled(torch.cat(mantissas, 1), torch.cat(log_scales, 1))
+    return whole, torch.cat(flagged) if flagged else None
 
 
 def _rows(message: Message, rows: slice) -> Message:
@@ -231,13 +232,15 @@ class FusedLayers:
         waiting: Waiting[Message] = {}
         for tensor, leaf in enumerate(leaves):
             parts, stays = self.schedule.parts[tensor], self.schedule.only_leaves[tensor]
-            runs = [list(run) for _, run in groupby(range(len(parts)), lambda k: stays[k])]
+            runs = [list(run) for _, run in groupby(range(len(parts)), stays.__getitem__)]
             sizes = [parts[run[-1]].stop - parts[run[0]].start for run in runs]
             for run, some in zip(runs, _split(leaf, sizes), strict=True):
                 stay = stays[run[0]] and leaf.exponent is not None
                 message: Message = some if stay else self._scaled_leaf(some)
                 pieces = _split(message, [parts[k].stop - parts[k].start for k in run])
-                waiting.update({(tensor, parts[k].start): p for k, p in zip(run, pieces, strict=True)})
+                waiting.update(
+                    {(tensor, parts[k].start): p for k, p in zip(run, pieces, strict=True)}
+                )
         return waiting
 
     def _scaled_leaf(self, leaf: LeafMessage) -> Tensor:
@@ -255,7 +258,7 @@ class FusedLayers:
             sums = product._replace(mantissa=mix(weight, product.mantissa))
             result = self._rescaled(number, sums, unit * weight.shape[2])
             peak = self.ranges[number].peak
-            if peak is not None and number == len(self.schedule.calls) - 1:
+            if isinstance(peak, Tensor) and number == len(self.schedule.calls) - 1:
                 self.cancelled = cancelled(weight, product.mantissa, peak)
             return result
         widths = [child.shape[2] for child in children]
@@ -307,7 +310,7 @@ class FusedLayers:
             peaks = [
                 item.peak
                 for item in self.ranges.values()
-                if item.peak is not None and item.is_gram is not is_vector
+                if isinstance(item.peak, Tensor) and item.is_gram is not is_vector
             ]
             logs = [log for log, of_vectors in self.log_scales if of_vectors is is_vector]
             times = 2 if is_vector and is_squared else 1
@@ -414,7 +417,9 @@ def contract(children: Sequence[Message]) -> Product:
         total = (mix(gram.mantissa[:, 0].mT, wide) * wide.conj()).sum(-1)
     else:
         wide = wide.to(torch.promote_types(wide.dtype, gram.mantissa.dtype))
-        total = ((wide[..., None, :] @ gram.mantissa.to(wide.dtype))[..., 0, :] * wide.conj()).sum(-1)
+        total = ((wide[..., None, :] @ gram.mantissa.to(wide.dtype))[..., 0, :] * wide.conj()).sum(
+            -1
+        )
     total = total.real if total.is_complex() else total
     errors = gram.num_errors + 2.0 * vector.num_errors + 1.0
     return Product(total[..., None], added(log_scale, gram.log_scale), errors)

@@ -62,9 +62,7 @@ def _recorded_gradients(
     return tuple(next(found) if is_needed else None for is_needed in needed)
 
 
-def _gradients(
-    weight: Tensor, wide: Tensor, half: Tensor, grad: Tensor
-) -> tuple[Tensor, Tensor]:
+def _gradients(weight: Tensor, wide: Tensor, half: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """``2 S (W G)`` and ``Wᴴ S W``, the gradient S being its own adjoint.
 
     Where components cancel, they do so in W G, which is in double precision; what is left is as

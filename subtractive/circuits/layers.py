@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import reduce
-from typing import NoReturn, final
+from typing import Any, NoReturn, final
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from subtractive.circuits.environment import Environment, below_hadamard, below_kronecker
 from subtractive.circuits.gram_sandwich import gram_sandwich
 from subtractive.circuits.weights import Weights
+from subtractive.io.registry import Registry
 from subtractive.numerics.leaf_message import Index, LeafMessage, pick
 from subtractive.numerics.scaled import Message, Product, added, multiply, outer
 from subtractive.numerics.signed_log import SignedLog, kronecker_signed, multiply_signed
@@ -69,6 +70,9 @@ def mix_kronecker_gram(weight: Tensor, grams: Sequence[Tensor], other: Tensor) -
     return torch.unflatten(mixed, 1, (rows, outputs))
 
 
+LAYERS: Registry[Layer] = Registry("layer")
+
+
 class Layer(nn.Module, ABC):
     """A product of child regions followed by a sum; ``folds`` picks regions of the layer.
 
@@ -76,6 +80,24 @@ class Layer(nn.Module, ABC):
     else follows, because a product that is linear in each child is a Kronecker product followed
     by a matrix; one that is not is refused when a circuit is built of it.
     """
+
+    def __init_subclass__(cls, old_names: Sequence[str] = (), **options: Any) -> None:  # noqa: ANN401
+        super().__init_subclass__(**options)
+        LAYERS.add(cls, old_names)
+
+    @property
+    def name_in_files(self) -> str:
+        """The name of this layer in files; ``ValueError`` if it could not be loaded again."""
+        name = LAYERS.name_of(type(self))
+        try:
+            twin = type(self)(self.weights)
+        except TypeError as error:
+            raise ValueError(f"{name} cannot be saved: {name}(weights) fails ({error}).") from None
+        if [t.shape for t in twin.state_dict().values()] != [
+            t.shape for t in self.state_dict().values()
+        ]:
+            raise ValueError(f"{name} cannot be saved: {name}(weights) has other parameters.")
+        return name
 
     def __init__(self, weights: Weights) -> None:
         super().__init__()
@@ -144,7 +166,7 @@ class Layer(nn.Module, ABC):
         return kronecker_signed(children)
 
     def latent(self, children: Sequence[Message]) -> Tensor:
-        """The product units (f, n, i·j·...) whose weights are expanded: what samples choose from."""
+        """The product units (f, n, i·j·...) whose weights are expanded, to be chosen from."""
         return kronecker([multiply([child]).mantissa for child in children])
 
     def units_of_children(self, units: Tensor, widths: Sequence[int]) -> list[Tensor]:

@@ -24,7 +24,8 @@ def materialise_square(circuit: Circuit) -> Circuit:
 
     >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, num_outputs=2, seed=0)
     >>> x = torch.randn(5, 2)
-    >>> torch.allclose(sub.materialise_square(circuit)(x)[:, 0], circuit(x).square().sum(1), rtol=1e-4)
+    >>> squared = sub.materialise_square(circuit)
+    >>> torch.allclose(squared(x)[:, 0], circuit(x).square().sum(1), rtol=1e-4)
     True
     """
     widths = [layer.num_units for layer in circuit.input_layers]

@@ -22,8 +22,8 @@ class SumRange(NamedTuple):
     number of the dtype.
     """
 
-    peak: Tensor | None  # (f, n), which the sums were divided by
-    least: Tensor | None  # (f, n), before that
+    peak: Tensor | float | None  # (f, n), which the sums were divided by
+    least: Tensor | float | None  # (f, n), before that
     gain: float
     num_errors: Tensor | float
     dtype: torch.dtype
@@ -31,11 +31,17 @@ class SumRange(NamedTuple):
 
     def rows(self, rows: slice) -> SumRange:
         """Those of some rows."""
-        peak, least, errors = (
-            t[:, rows] if isinstance(t, Tensor) and t.shape[1] > 1 else t
-            for t in (self.peak, self.least, self.num_errors)
+
+        def some(numbers: Tensor | float) -> Tensor | float:
+            if isinstance(numbers, Tensor) and numbers.shape[1] > 1:
+                return numbers[:, rows]
+            return numbers
+
+        return self._replace(
+            peak=None if self.peak is None else some(self.peak),
+            least=None if self.least is None else some(self.least),
+            num_errors=some(self.num_errors),
         )
-        return self._replace(peak=peak, least=least, num_errors=errors)
 
 
 def underflowed(schedule: FoldedSchedule, ranges: Mapping[int, SumRange]) -> Tensor | None:
@@ -53,7 +59,7 @@ def underflowed(schedule: FoldedSchedule, ranges: Mapping[int, SumRange]) -> Ten
 
 def _worst(ranges: Mapping[int, SumRange]) -> dict[int, SumRange]:
     """The worst of all regions and rows of each call, as plain numbers."""
-    tensors = [t for item in ranges.values() for t in item[:2] if t is not None]
+    tensors = [t for item in ranges.values() for t in item[:2] if isinstance(t, Tensor)]
     smallest = iter(torch.stack([t.amin().double() for t in tensors]).tolist())
     return {
         number: item._replace(
@@ -73,7 +79,9 @@ def _root_error(schedule: FoldedSchedule, ranges: Mapping[int, SumRange]) -> Ten
     Bounds on sizes and errors go up the circuit. Where all sums of a call are far larger than its
     error, nothing was lost so far.
     """
-    sizes, errors, num_leaves = {}, {}, len(schedule.leaves)
+    sizes: dict[int, float] = {}
+    errors: dict[int, Tensor | float] = {}
+    num_leaves = len(schedule.leaves)
     for number in sorted(ranges):
         peak, least, gain, num_errors, dtype, is_gram = ranges[number]
         tiny, eps = _LIMITS[dtype]

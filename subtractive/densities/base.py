@@ -33,8 +33,8 @@ from subtractive.inference.imputation import fill_gaps, gap_questions
 from subtractive.inference.mode import ascend, best_rows
 from subtractive.inference.quantile import quantiles, state_quantiles
 from subtractive.inference.univariate import Answers, as_row
-from subtractive.inputs.asking import CumulativeAt, DensityAt, Moments
-from subtractive.inputs.base import InputFamily, Question
+from subtractive.inputs.base import InputFamily, TestFunctions
+from subtractive.inputs.test_functions import CumulativeAt, DensityAt, Moments
 from subtractive.io.files import write_tensors
 
 Values = Mapping[int, float]  # variable -> value
@@ -75,7 +75,7 @@ class Density(nn.Module, ABC):
         """One row (n, d) for each row of evidence, given what is observed there."""
 
     @abstractmethod
-    def answer(self, evidence: Evidence, questions: Sequence[Question | None]) -> Answers:
+    def answer(self, evidence: Evidence, questions: Sequence[TestFunctions | None]) -> Answers:
         """Expectations (n, q) of each variable's question given evidence; NaN where observed."""
 
     @abstractmethod
@@ -114,6 +114,10 @@ class Density(nn.Module, ABC):
     def log_prob(self, x: Tensor) -> Tensor:
         """log p(x), (n,), of rows x (n, d); NaN entries are integrated out exactly."""
         return self.log_marginal(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same as :meth:`log_prob`."""
+        return self.log_prob(x)
 
     def log_marginal(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
         """log p of the observed entries of x (n, d), (n,).
@@ -292,7 +296,7 @@ class Density(nn.Module, ABC):
             return mean[0], variance[0]
         return mean, variance
 
-    def _ask_one(self, variable: int, question: Question, given: Values | None) -> Tensor:
+    def _ask_one(self, variable: int, question: TestFunctions, given: Values | None) -> Tensor:
         check_variables([variable], self.num_variables)
         if given is not None and variable in given:
             raise ValueError(f"variable {variable} is given: it has no distribution left.")
@@ -368,7 +372,7 @@ class Restriction(Density):
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
         return self.density.sample_given(self.lift(evidence), generator)[:, self.keep]
 
-    def answer(self, evidence: Evidence, questions: Sequence[Question | None]) -> Answers:
+    def answer(self, evidence: Evidence, questions: Sequence[TestFunctions | None]) -> Answers:
         asked = dict(zip(self.keep, questions, strict=True))
         whole = [asked.get(variable) for variable in range(self.density.num_variables)]
         answers = self.density.answer(self.lift(evidence), whole)

@@ -17,6 +17,7 @@ from subtractive.densities.squared import SquaredCircuit
 from subtractive.inference.evidence import Evidence, rows_by_pattern
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors
 from subtractive.inputs.layer import InputLayer
+from subtractive.inputs.multivariate import MultivariateFamily
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import (
     Scaled,
@@ -72,6 +73,7 @@ class FlatMembers(NamedTuple):
         if all(observed):
             return self.family.values(self.tensors, everywhere.to(self.weights.dtype))
         p = self._doubled()
+        assert isinstance(self.family, MultivariateFamily)
         if self.are_squared:
             return self.family.partial_gram(p, p, everywhere.double(), observed)
         return self.family.partial_integral(p, everywhere.double(), observed)

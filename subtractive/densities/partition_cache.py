@@ -53,7 +53,8 @@ def remember(density: nn.Module, log_partition: Tensor) -> None:
 
 def _state(density: nn.Module) -> _State:
     """All that a density is made of."""
-    kinds, numbers = [], []
+    kinds: list[type[nn.Module]] = []
+    numbers: list[Tensor] = []
     for module in density.modules():
         kinds.append(type(module))
         for tensors in (module._parameters, module._buffers):

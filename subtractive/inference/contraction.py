@@ -66,6 +66,4 @@ def _cost(kind: int) -> int:
 
 
 def _num_weights(circuit: Circuit, region: int) -> int:
-    layer, _ = circuit.places.sums[region]
-    weight = circuit.sum_layers[layer].weights()
-    return int(weight.shape[1] * weight.shape[2])
+    return circuit.weight_of(region).numel()

@@ -194,8 +194,9 @@ def _same_pattern(circuit: Circuit, evidence: Evidence, leaf: Leaf) -> Iterator[
     if single and leaf is plain_leaf:  # vectors do not grow when rows differ
         yield torch.cat(groups)
         return
-    # Grams do; but a forward pass per pattern costs more than larger messages once there are only a few
-    # rows in each. Complete rows stay vectors: where c is small, a gram has half of their digits.
+    # Grams do; but a forward pass per pattern costs more than larger messages once there are
+    # only a few rows in each. Complete rows stay vectors: where c is small, a gram has half of
+    # their digits.
     if len(groups) > 1 and single and 4 * len(groups) > len(observed):
         order = torch.cat(groups)
         complete = observed[order].all(1)

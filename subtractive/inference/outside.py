@@ -18,7 +18,6 @@ from subtractive.circuits.evaluation import FusedLayers, leaves_of, traverse
 from subtractive.circuits.layers import mix
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import OBSERVED, square_leaves
-from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.leaf_message import LeafMessage, double
 from subtractive.numerics.scaled import Message, divide
 from subtractive.regions.folding import FoldedSchedule
@@ -27,7 +26,7 @@ AtInput = Callable[[int, Tensor], LeafMessage | None]
 
 
 class Inside(NamedTuple):
-    """The messages of a forward pass for |c|², by region: vectors (1, n, i) or grams (1, n, i, j)."""
+    """The messages of a forward pass for |c|², by region: (1, n, i) or (1, n, i, j)."""
 
     circuit: Circuit
     num_rows: int
@@ -78,12 +77,6 @@ def keep_inside(
         if children and all(child in known for child in children):
             known.add(region)
     return Inside(circuit, num_rows, messages, frozenset(known))
-
-
-def input_of(circuit: Circuit, region: int) -> tuple[InputLayer, slice]:
-    """The input layer of an input region, and its place there."""
-    number, place = circuit.places.inputs[region]
-    return circuit.input_layers[number], slice(place, place + 1)
 
 
 def numbers_per_row(circuit: Circuit) -> int:
@@ -139,7 +132,7 @@ def _environment(
         siblings = [known.get(c, inside.messages[c]) for c in family if c != call.region]
         # Deep trees would keep an environment for each level.
         above = products.pop(call.parent) if call.is_last else products[call.parent]
-        layer = circuit.sum_layers[circuit.places.sums[call.parent][0]]
+        layer, _ = circuit.sum_of(call.parent)
         environment = layer.environment(above, siblings, family.index(call.region))
     if call.region in circuit.places.sums:
         environment = environment.below_sum(_expanded_weight(inside, call.region))
@@ -149,13 +142,12 @@ def _environment(
 def _expanded_weight(inside: Inside, region: int) -> Tensor:
     """The weights (o, i) of the sum over a region, on the units that environments speak of."""
     circuit = inside.circuit
-    number, place = circuit.places.sums[region]
-    layer, folds = circuit.sum_layers[number], slice(place, place + 1)
+    layer, place = circuit.sum_of(region)
     children = _children(circuit, region)
     if not children:  # a sum over an input region
-        return layer.weight(folds)[0]
+        return layer.weight(place)[0]
     widths = [inside.messages[child].shape[2] for child in children]
-    return layer.expanded(layer.weight(folds), widths, folds)[0]
+    return layer.expanded(layer.weight(place), widths, place)[0]
 
 
 def _walk(circuit: Circuit, skip: frozenset[int]) -> Iterator[Call]:
@@ -193,7 +185,6 @@ def _mixed(circuit: Circuit, region: int, vectors: Sequence[Message]) -> Message
     """The vector (1, n, o) of a region from those of its children, or of its input functions."""
     if region not in circuit.places.sums:
         return vectors[0]
-    number, place = circuit.places.sums[region]
-    layer, folds = circuit.sum_layers[number], slice(place, place + 1)
-    sums = mix(layer.weight(folds), layer.vector(vectors, folds).mantissa)
+    layer, place = circuit.sum_of(region)
+    sums = mix(layer.weight(place), layer.vector(vectors, place).mantissa)
     return divide(sums, sums.detach().abs().amax(-1)).mantissa

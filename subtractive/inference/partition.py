@@ -60,14 +60,18 @@ def log_square_partition(circuit: Circuit) -> Tensor:
 
 def log_plain_partition(circuit: Circuit) -> Tensor:
     """log Σ_s ∫c_s, a scalar, of a circuit that is never negative."""
+    root = evaluate(circuit.schedule, circuit.sum_layers, plain_integrals(circuit))
+    return log_sum(root)[0, 0]
+
+
+def plain_integrals(circuit: Circuit) -> LeafSource:
+    """∫ f of all inputs."""
     layers = circuit.input_layers
 
-    def integral(
-        call: LeafCall, rows: Tensor | None, dtype: torch.dtype | None
-    ) -> LeafMessage:
+    def integral(call: LeafCall, rows: Tensor | None, dtype: torch.dtype | None) -> LeafMessage:
         return layers[call.layer].integral(call.folds, EVERYWHERE, dtype)
 
-    return log_sum(evaluate(circuit.schedule, circuit.sum_layers, integral))[0, 0]
+    return integral
 
 
 def square_integrals(circuit: Circuit) -> LeafSource:

@@ -21,8 +21,8 @@ from subtractive.circuits.evaluation import (
 )
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
-from subtractive.inference.outside import descend, input_of, inside, numbers_per_row
-from subtractive.inputs.drawing import uniforms
+from subtractive.inference.outside import descend, inside, numbers_per_row
+from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Message
@@ -42,12 +42,15 @@ def sample_square(
 
 
 def _draw_block(
-    circuit: Circuit, evidence: Evidence, schedule: FoldedSchedule, generator: torch.Generator | None
+    circuit: Circuit,
+    evidence: Evidence,
+    schedule: FoldedSchedule,
+    generator: torch.Generator | None,
 ) -> Tensor:
     drawn = evidence.x.double().clone()
 
     def draw(region: int, environment: Tensor) -> LeafMessage:
-        layer, place = input_of(circuit, region)
+        layer, place = circuit.input_of(region)
         scope = list(layer.scopes[place.start])
         p = layer.tensors(place, torch.float64)
         columns, seen = drawn[:, scope], evidence.observed[:, scope]  # (n, s)
@@ -95,8 +98,8 @@ def _draw_units(
         return rule(number, children)
 
     left = traverse(schedule, rule.scale_leaves(leaves), rule_that_keeps)
-    tensors = [*schedule.leaves, *schedule.calls]
-    chosen = [torch.zeros(len(call.regions), num_rows, dtype=torch.long) for call in tensors]
+    regions = [call.regions for calls in (schedule.leaves, schedule.calls) for call in calls]
+    chosen = [torch.zeros(len(some), num_rows, dtype=torch.long) for some in regions]
     root = root_of(schedule, left)
     assert isinstance(root, Tensor)
     chosen[-1] = _choose(root.double().expand(-1, num_rows, -1), generator)
@@ -104,8 +107,8 @@ def _draw_units(
         call = schedule.calls[number]
         layer = circuit.sum_layers[call.layer]
         weight = layer.expanded(layer.weight(call.folds), widths[number], call.folds).double()
-        regions = torch.arange(len(weight))[:, None]
-        shares = weight[regions, chosen[len(leaves) + number]]  # (f, n, i)
+        every = torch.arange(len(weight))[:, None]
+        shares = weight[every, chosen[len(leaves) + number]]  # (f, n, i)
         unit = _choose(shares * products[number].double(), generator)
         parts = layer.units_of_children(unit, widths[number])
         for source, places, part in zip(call.sources, call.places, parts, strict=True):

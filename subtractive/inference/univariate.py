@@ -1,7 +1,7 @@
 """Univariate marginals of all variables at once, given evidence.
 
-One forward and one outside pass give the environment of every variable that is not observed; a question
-(:mod:`subtractive.inputs.asking`) is then a small contraction for each.
+One forward and one outside pass give the environment of every variable that is not observed; the
+expectations of test functions (:mod:`subtractive.inputs.test_functions`) are small contractions.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.evaluation import evaluate, leaves_of
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
-from subtractive.inference.outside import descend, input_of, inside
-from subtractive.inputs.base import Question
+from subtractive.inference.outside import descend, inside
+from subtractive.inputs.base import TestFunctions
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import log_sum
 from subtractive.regions.folding import FoldedSchedule
@@ -26,7 +26,7 @@ Answers = list[Tensor | None]
 
 
 def answer_square(
-    circuit: Circuit, evidence: Evidence, questions: Sequence[Question | None]
+    circuit: Circuit, evidence: Evidence, questions: Sequence[TestFunctions | None]
 ) -> Answers:
     """Expectations (n, q) for each variable under |c|² given evidence.
 
@@ -40,9 +40,9 @@ def answer_square(
         def look(
             region: int, environment: Tensor, rows: Tensor = rows, part: Evidence = part
         ) -> None:
-            layer, place = input_of(circuit, region)
+            layer, place = circuit.input_of(region)
             scope = list(layer.scopes[place.start])
-            found = layer.family.answer_square(
+            found = layer.family.expectations_square(
                 layer.tensors(place, torch.float64),
                 environment.real if environment.is_complex() else environment,
                 part.x[:, scope].double(),
@@ -56,7 +56,7 @@ def answer_square(
 
 
 def answer_plain(
-    circuit: Circuit, evidence: Evidence, questions: Sequence[Question | None]
+    circuit: Circuit, evidence: Evidence, questions: Sequence[TestFunctions | None]
 ) -> Answers:
     """The same under a monotonic circuit: posterior shares of units, by one backward pass."""
     answers = _unanswered(evidence, questions)
@@ -68,7 +68,7 @@ def answer_plain(
             layer = circuit.input_layers[call.layer]
             p = layer.tensors(call.folds, torch.float64)
             for fold, scope in enumerate(layer.variables[call.folds].tolist()):
-                found = layer.family.answer_units(
+                found = layer.family.expectations_units(
                     {name: tensor[fold : fold + 1] for name, tensor in p.items()},
                     shares[fold],
                     part.x[:, scope].double(),
@@ -116,11 +116,13 @@ def _unit_shares(
             for leaf, factor in zip(leaves, factors, strict=True)
         ]
         by_call = {call.regions: leaf for call, leaf in zip(schedule.leaves, scaled, strict=True)}
-        root = log_sum(evaluate(schedule, circuit.sum_layers, lambda call, *_: by_call[call.regions]))
+        root = log_sum(
+            evaluate(schedule, circuit.sum_layers, lambda call, *_: by_call[call.regions])
+        )
         return torch.autograd.grad(root.sum(), factors, create_graph=wanted)
 
 
-def _unanswered(evidence: Evidence, questions: Sequence[Question | None]) -> Answers:
+def _unanswered(evidence: Evidence, questions: Sequence[TestFunctions | None]) -> Answers:
     return [
         None
         if question is None

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import Tensors
-from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
+from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI
 
 # Entries of the matrices that are decomposed at a time: small enough for a processor's cache.
 ENTRIES = 2**18
@@ -164,12 +164,12 @@ class LogOverlaps(torch.autograd.Function):
             inverse = torch.cholesky_inverse(chunk.factor)
             solved = inverse @ chunk.deviation
             weighted = share[..., None, :] * solved  # (f, pair, s, n)
-            slope = weighted @ solved.mT - share.sum(-1)[..., None, None] * inverse
+            grad = weighted @ solved.mT - share.sum(-1)[..., None, None] * inverse
             for k, units in enumerate((chunk.first, chunk.second)):
                 means[k].index_add_(1, units, weighted, alpha=(-1, 1)[k])
-                covariances[k].index_add_(1, units, slope)
-        slope_p, slope_q = covariances[0] @ factor_p, covariances[1] @ factor_q
-        return means[0], slope_p, means[1], slope_q, None, None
+                covariances[k].index_add_(1, units, grad)
+        grad_p, grad_q = covariances[0] @ factor_p, covariances[1] @ factor_q
+        return means[0], grad_p, means[1], grad_q, None, None
 
 
 def log_overlaps(p: Normals, q: Normals, pairs: Pairs) -> Tensor:

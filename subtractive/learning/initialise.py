@@ -17,7 +17,7 @@ from subtractive.densities.squared import SquaredCircuit
 from subtractive.inference.evidence import make_evidence
 from subtractive.inputs.layer import InputLayer
 from subtractive.inputs.statistics import Sample
-from subtractive.learning.batches import check_weights
+from subtractive.numerics.validation import check_weights
 
 # A start need not have seen more rows than this.
 MAX_ROWS = 2**16
@@ -91,10 +91,10 @@ def _start(
     if layer.is_shared:
         columns = torch.cat([table[:, list(scope)] for scope in layer.scopes])
         pooled = Sample(columns, weights.repeat(len(layer.scopes)))
-        start = layer.family.parameters_from(pooled, layer.num_units, power, generator)
+        start = layer.family.init_from_data(pooled, layer.num_units, power, generator)
         return {name: value[None] for name, value in start.items()}
     starts = [
-        family.parameters_from(
+        family.init_from_data(
             Sample(table[:, list(scope)], weights), layer.num_units, power, generator
         )
         for family, scope in zip(layer.families, layer.scopes, strict=True)
@@ -116,7 +116,7 @@ def _scale_to_one(circuit: Circuit, log_size: float) -> None:
 
 def row_weights(weights: object | None, count: int) -> Tensor:
     """Weights of the rows, (n,) in float64; ones if none are given."""
-    shares = check_weights(weights, count, torch.device("cpu"))
+    shares = check_weights(weights, count)
     if count > 0 and not bool((shares > 0).any()):
         raise ValueError("a start from data needs a row that counts: all weights are zero.")
     return shares

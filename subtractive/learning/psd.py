@@ -20,10 +20,10 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from subtractive.circuits.building import as_generator
-from subtractive.inputs.embedding import whole_number
-from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
+from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI
 from subtractive.inputs.statistics import FAR, Sample, cluster, location_and_spread
 from subtractive.learning.run import TrainingWarning
+from subtractive.numerics.validation import whole_number
 from subtractive.reductions.arrays import Array, as_double
 from subtractive.reductions.psd import PSDModel, checked_psd_model
 

@@ -31,7 +31,7 @@ def relative_adam(density: Density, learning_rate: float = 0.03) -> torch.optim.
     def remember(*_: object) -> None:
         before.clear()
         for layer in layers:
-            for name, unit in layer.step_units().items():
+            for name, unit in layer.update_scale().items():
                 parameter = layer.get_tensor(name)
                 before.append((parameter, parameter.detach().clone(), unit))
 

@@ -191,7 +191,9 @@ def log_sum_of_squares(message: Scaled) -> Tensor:
 
 def log_sum(message: Scaled) -> Tensor:
     """log Σ_s c_s of roots of non-negative entries, (f, n) in float64."""
-    return safe_log(message.mantissa.to(double(message.mantissa.dtype)).sum(-1)) + message.log_scale
+    return (
+        safe_log(message.mantissa.to(double(message.mantissa.dtype)).sum(-1)) + message.log_scale
+    )
 
 
 def log_sum_exp(x: Tensor) -> Tensor:

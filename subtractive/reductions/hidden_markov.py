@@ -21,9 +21,9 @@ from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer, Su
 from subtractive.circuits.weights import PositiveWeights
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.inputs.categorical import Categorical
-from subtractive.inputs.embedding import whole_number
 from subtractive.inputs.gaussian import Gaussian
 from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
+from subtractive.numerics.validation import whole_number
 from subtractive.reductions.arrays import Array, as_double
 from subtractive.reductions.chain import Leaf, chain_circuit, table_leaf
 from subtractive.reductions.gaussian_mixture import cholesky_factors

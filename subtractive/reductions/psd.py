@@ -19,7 +19,7 @@ from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.weights import RealWeights
 from subtractive.densities.squared import SquaredCircuit
 from subtractive.inputs.gaussian import Gaussian
-from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
+from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI
 from subtractive.inputs.rbf import RBF
 from subtractive.reductions.arrays import Array, as_double
 from subtractive.reductions.shallow import quadratic_form, shallow_weight

@@ -17,6 +17,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from subtractive.circuits.evaluation import leaves_of
 from subtractive.densities.squared import SquaredCircuit
 from subtractive.inference.evidence import as_table
 from subtractive.inputs.base import EVERYWHERE
@@ -57,9 +58,8 @@ class SignedMixture:
         table = as_table(x, circuit.num_variables, circuit.device)
         if bool(table.isnan().any()):
             raise ValueError("components need rows without gaps. Ask the density for marginals.")
-        log_inputs = sum(
-            signed_log(values).log_abs.sum(0) for values in circuit.values(table)
-        )  # (n, i)
+        leaves = leaves_of(circuit.schedule, circuit.values_at(table))
+        log_inputs = sum(signed_log(values).log_abs.sum(0) for values in leaves)  # (n, i)
         assert isinstance(log_inputs, Tensor)
         first, second = self.pairs.unbind(1)
         both = log_inputs.detach().double()

@@ -237,9 +237,7 @@ def _in_reading_order(
     return [list(numbers) for numbers in ordered]
 
 
-def _parts(
-    calls: Sequence[LayerCall], num_tensors: int
-) -> list[list[tuple[slice, LayerCall]]]:
+def _parts(calls: Sequence[LayerCall], num_tensors: int) -> list[list[tuple[slice, LayerCall]]]:
     """The parts of each tensor, in their order, and the call that reads each."""
     read: list[list[tuple[slice, LayerCall]]] = [[] for _ in range(num_tensors)]
     for call in calls:

@@ -7,21 +7,28 @@ token at a time. Additive chains have vectors where squared ones have grams.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.layers import HadamardLayer
-from subtractive.circuits.route import Visit
+from subtractive.circuits.gram_sandwich import gram_sandwich
+from subtractive.circuits.layers import HadamardLayer, mix
 from subtractive.densities.base import Density
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
 from subtractive.inputs.base import Tensors, Window
 from subtractive.numerics.leaf_message import LeafMessage, side_by_side
-from subtractive.numerics.scaled import Scaled, add_rows, multiply, normalise_rows, safe_log
+from subtractive.numerics.scaled import (
+    Scaled,
+    add_rows,
+    divide,
+    multiply,
+    normalise_rows,
+    safe_log,
+)
 from subtractive.sequences.automaton import Automaton
 
 
@@ -96,30 +103,22 @@ class Chain:
 
         A state without any accepted ending has a scale of -inf.
         """
-        circuit, step = self.circuit, reading.automaton.table()  # (states, kinds)
-        leaves = [
-            side_by_side([self.leaf(d, reading) for (d,) in layer.scopes])
-            for layer in circuit.input_layers
-        ]
+        step = reading.automaton.table()  # (states, kinds)
         end = self._end(reading.automaton)
-        found = [end]
-
-        def rule(visit: Visit, children: Sequence[LeafMessage | Scaled]) -> Scaled:
-            leaf, rest = children
-            assert isinstance(leaf, LeafMessage)
-            if isinstance(rest, LeafMessage):  # the last token of all
-                rest = _read(rest, end, step)
-                found.append(rest)
-            message = circuit.sum_layers[visit.layer].scaled([_read(leaf, rest, step)], visit.folds)
-            found.append(message)
-            return message
-
-        circuit.messages(circuit.straight, leaves, rule)
-        if any(bool(message.log_scale.isnan().any()) for message in found):
-            raise ArithmeticError(
-                "the probabilities of some endings underflow: the units of the model differ by "
-                "more than a float can hold."
-            )
+        rest = _read(self.leaf(self.length - 1, reading), end, step)
+        found = [end, rest]
+        for position in reversed(range(self.length - 1)):
+            product = _read(self.leaf(position, reading), rest, step)
+            mixed = gram_sandwich if self.is_squared else mix
+            sums = mixed(self.weight(position)[None], product.mantissa)
+            mantissa, log_scale = divide(sums, sums.abs().flatten(2).amax(-1))
+            rest = Scaled(mantissa, product.log_scale + log_scale)
+            if bool(((rest.log_scale == -math.inf) & (product.log_scale > -math.inf)).any()):
+                raise ArithmeticError(
+                    "the probabilities of some endings underflow: the units of the model differ "
+                    "by more than a float can hold."
+                )
+            found.append(rest)
         return found[::-1]
 
     def leaf(self, position: int, reading: Reading) -> LeafMessage:
@@ -161,8 +160,11 @@ def _read(leaf: LeafMessage, rest: Scaled, step: Tensor) -> Scaled:
     states, kinds = step.shape
     every_kind = leaf.rows(torch.arange(kinds).repeat(states))
     targets = step.flatten()
-    following = Scaled(rest.mantissa[:, targets], rest.log_scale[:, targets])
-    return add_rows(multiply([every_kind, following]), kinds)
+    product = multiply([every_kind, rest.mantissa[:, targets]])
+    log_scale = rest.log_scale[:, targets]
+    if product.log_scale is not None:
+        log_scale = log_scale + product.log_scale
+    return add_rows(Scaled(product.mantissa, log_scale), kinds)
 
 
 def _rescaled(vectors: Tensor, log_scale: Tensor) -> Before:

@@ -12,7 +12,12 @@ from typing import final
 import torch
 from torch import Tensor
 
-from subtractive.inputs.drawing import by_chunks, draw_state_of_products, quadratic, uniforms
+from subtractive.inputs.quadratic_form_sampling import (
+    by_chunks,
+    draw_state_of_products,
+    quadratic,
+    uniforms,
+)
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.scaled import log_sum_exp, safe_log
 from subtractive.sequences.chain import Before, Chain, Reading

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from subtractive.densities.base import Density
-from subtractive.inputs.drawing import uniforms
+from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.numerics.inversion import choose_cell
 from subtractive.sequences.automaton import ANYTHING, Word, as_words, contains_all
 from subtractive.sequences.chain import Before, Chain, Reading

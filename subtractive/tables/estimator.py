@@ -45,7 +45,7 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
         structure: Which columns meet when: ``"binary"`` or ``"linear"`` for a random tree,
             ``"chow-liu"`` for one from the data, ``"flat"`` for a shallow mixture. ``"auto"``
             tries a binary tree and, where all columns are continuous, shallow mixtures
-            of full covariances (in 8 and in 32 frames, see :func:`gaussian_frames`; of
+            of full covariances (in 8 and in 32 frames, see :func:`semi_tied_mixture`; of
             components, where values are missing or ``n_components`` is given), and keeps what
             held-out rows find most likely. The probability of a box over several columns needs
             a tree.

@@ -22,15 +22,15 @@ from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
 from subtractive.inputs.base import InputFamily
-from subtractive.inputs.embedding import whole_number
 from subtractive.inputs.gaussian import Gaussian
 from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
 from subtractive.learning.expectation_maximisation import fit_gaussian_mixture
-from subtractive.learning.frames import gaussian_frames
 from subtractive.learning.history import History
 from subtractive.learning.initialise import initialise
 from subtractive.learning.loop import fit
 from subtractive.learning.relative_adam import relative_adam
+from subtractive.learning.semi_tied_mixture import semi_tied_mixture
+from subtractive.numerics.validation import whole_number
 from subtractive.reductions.gaussian_mixture import (
     monotonic_gaussian_mixture,
     squared_gaussian_mixture,
@@ -237,7 +237,7 @@ class Recipe:
 
     def _from_frames(self, rows: Rows, count: int, seed: int) -> Density:
         """Several frames found by EM, with Gaussians of different places and widths in each."""
-        return gaussian_frames(
+        return semi_tied_mixture(
             rows.x,
             count,
             UNITS_OF_FRAME,

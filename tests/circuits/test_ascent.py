@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
+from subtractive.circuits.planning import NARROW_FROM
 
 import subtractive as sub
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.planning import NARROW_FROM
 from subtractive.inference.partition import square_integrals
 from subtractive.numerics.scaled import log_magnitude
 

@@ -140,7 +140,9 @@ def test_complex_weights_are_squared_to_their_magnitudes():
     circuit.input_layers[0].load_state_dict(real.input_layers[0].state_dict())
     with torch.no_grad():
         for k in range(len(circuit.layers)):
-            circuit.sum_layers[k].weights.parts.mul_((real.sum_layers[k].weights.value != 0)[..., None])
+            circuit.sum_layers[k].weights.parts.mul_(
+                (real.sum_layers[k].weights.value != 0)[..., None]
+            )
     assert sub.is_deterministic(circuit)
     x = all_states([3] * 3)
     torch.testing.assert_close(

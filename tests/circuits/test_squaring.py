@@ -118,7 +118,9 @@ def test_squares_of_circuits_of_uneven_widths(layer, weights, units, inputs, out
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_squares_of_complex_circuits_are_real_and_positive(layer):
-    squared = sub.materialise_square(build("linear", "gaussian", layer=layer, weights="complex", outputs=2))
+    squared = sub.materialise_square(
+        build("linear", "gaussian", layer=layer, weights="complex", outputs=2)
+    )
     values = squared(points("gaussian", 50, 4))[:, 0]
     assert (values.real > 0).all()
     assert (values.imag.abs() < 1e-12 * values.real).all()
@@ -193,7 +195,9 @@ def test_the_square_owns_its_parameters_and_draws_no_random_numbers():
 
 
 def test_the_square_keeps_the_precision():
-    squared = sub.materialise_square(build("linear", "gaussian", weights="complex").to(torch.float32))
+    squared = sub.materialise_square(
+        build("linear", "gaussian", weights="complex").to(torch.float32)
+    )
     assert {p.dtype for p in squared.parameters()} == {torch.float32}
     assert squared.dtype == torch.float32
 

@@ -92,7 +92,10 @@ VALUES = {
     "a count too many": ([0, 3, 0.5], r"variable 1 must hold whole numbers in 0\.\.2, got 3"),
     "a negative count": ([0, -2, 0.5], r"variable 1 must hold whole numbers in 0\.\.2, got -2"),
     "infinitely many": ([0, INF, 0.5], r"variable 1 must hold whole numbers in 0\.\.2, got inf"),
-    "infinity": ([0, 0, INF], "variable 2 must hold finite numbers, got inf.*mark it as missing"),
+    "infinity": (
+        [0, 0, INF],
+        "variable 2 is continuous and needs finite.*got inf.*write NaN",
+    ),
 }
 
 

@@ -28,7 +28,7 @@ def rows(count=7):
     return torch.randn(count, 3, generator=generator, dtype=torch.float64)
 
 
-FAMILIES = [sub.MultivariateGaussian(norm=2), sub.TiedGaussian(norm=2)]
+FAMILIES = [sub.MultivariateGaussian(norm=2), sub.SemiTiedGaussian(norm=2)]
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=["multivariate", "tied"])

@@ -8,7 +8,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from subtractive.inputs.base import EVERYWHERE, Window
 from subtractive.inputs.gaussian import Gaussian, pair_product
-from subtractive.inputs.normal_interval import log_tail
+from subtractive.inputs.truncated_normal import log_tail
 from subtractive.numerics.scaled import to_scaled
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
@@ -337,16 +337,14 @@ def test_results_have_the_dtype_of_the_parameters():
 
 
 def test_parameters_start_from_the_given_generator():
-    first, second = (
-        FAMILY.parameters(1, 2000, torch.Generator().manual_seed(3)) for _ in range(2)
-    )
+    first, second = (FAMILY.init(2000, torch.Generator().manual_seed(3)) for _ in range(2))
     assert first.keys() == {"mean", "log_scale"}
     for name, spread in (("mean", 1.0), ("log_scale", 0.1)):
         assert first[name].dtype == torch.float64
         assert torch.equal(first[name], second[name])
         # Ten standard errors of an estimated standard deviation.
         assert abs(first[name].std().item() - spread) < spread * 10 / math.sqrt(2 * 2000)
-    assert FAMILY.constants(1, 2000) == {}
+    assert FAMILY.constants(2000) == {}
 
 
 def test_the_facts_of_the_family():

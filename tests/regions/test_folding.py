@@ -47,7 +47,9 @@ def test_every_region_has_one_place_and_reads_its_children(tree, seed, sum_input
     schedule = fold(upward(graph, labels, sum_inputs=sum_inputs))
     split = [r for r, node in enumerate(graph.regions) if node.partitions]
     summed = sum_inputs or not split
-    placed = [region for regions in (leaf.regions for leaf in schedule.leaves) for region in regions]
+    placed = [
+        region for regions in (leaf.regions for leaf in schedule.leaves) for region in regions
+    ]
     assert sorted(placed) == list(graph.input_regions)
     done = [region for step in schedule.calls for region in step.regions]
     assert sorted(done) == sorted(split + (list(graph.input_regions) if summed else []))

@@ -72,7 +72,10 @@ def test_sixteen_variables_agree_too(graph):
 def test_the_sizes_in_tables_are_those_of_the_circuits(graph):
     circuit = unique_disjointness(graph).circuit
     row = expander_table([graph])[0]
-    assert (row.circuit_size, row.square_size) == (circuit.size, sub.materialise_square(circuit).size)
+    assert (row.circuit_size, row.square_size) == (
+        circuit.size,
+        sub.materialise_square(circuit).size,
+    )
     assert (row.num_variables, row.num_edges) == (graph.num_vertices, len(graph.edges))
 
 

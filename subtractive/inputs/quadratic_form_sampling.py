@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from subtractive.inputs.base import Window
+from subtractive.inputs.quadrature import Line
 from subtractive.numerics.inversion import choose_cell, invert
 
 # How many numbers an intermediate tensor may hold: few enough for a processor's cache.
@@ -149,3 +151,30 @@ def draw_piecewise(
         return heights[:, :-1] @ weight * length, heights[:, -1]
 
     return invert(cumulative, target, lower, upper, start)
+
+
+def draw_by_windows(
+    line: Line,
+    masses: Callable[[Window], Tensor],
+    density: Callable[[Tensor], Tensor],
+    forms: Tensor,
+    uniform: Tensor,
+) -> Tensor:
+    """A value (n,) from Σ_k F_nk h_k(x), of which the integrals over windows are known.
+
+    ``masses`` gives the integrals of all h_k over windows with bounds (1, m), (m, k);
+    ``density`` their values at points (m,), (m, k); forms F are (n, k). First a panel is drawn,
+    then a value inside it.
+    """
+    edges = line.edges
+    ends = line.x(edges)[None]
+    panels = masses(Window(ends[:, :-1], ends[:, 1:]))  # (c, k)
+    cell, target = choose_cell(forms @ panels.mT, uniform)
+    lower, upper, start = edges[cell], edges[cell + 1], ends[0][cell]
+
+    def cumulative(t: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        x = line.x(t)
+        below = (forms[rows] * masses(Window(start[None, rows], x[None]))).sum(-1)
+        return below, (forms[rows] * density(x)).sum(-1) * line.derivative(t)
+
+    return line.x(invert(cumulative, target, lower, upper, 0.5 * (lower + upper)))

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import interpolate, stats
 
-from subtractive.inputs import drawing
-from subtractive.inputs.drawing import (
+from subtractive.inputs import quadratic_form_sampling
+from subtractive.inputs.normal_products import draw_normal_products, normal_products
+from subtractive.inputs.quadratic_form_sampling import (
     by_chunks,
     draw_piecewise,
     draw_state,
@@ -19,7 +20,6 @@ from subtractive.inputs.drawing import (
     quadratic,
     uniforms,
 )
-from subtractive.inputs.normal_products import draw_normal_products, normal_products
 from subtractive.inputs.signed_mixture import (
     draw_gaussian_square,
     draw_gaussian_units,
@@ -73,7 +73,7 @@ def test_a_quadratic_form_is_a_double_sum():
 def test_chunks_of_rows_put_together_are_all_rows(num_rows, per_row, limit):
     x = torch.arange(num_rows, dtype=DOUBLE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawing, "_CHUNK", limit)
+        patch.setattr(quadratic_form_sampling, "_CHUNK", limit)
         sizes = []
 
         def double(rows):
@@ -258,7 +258,7 @@ def test_values_do_not_depend_on_the_size_of_chunks(chunk, monkeypatch):
     weights, scale = random(300, 4).square(), random(4, seed=1).exp()
     mean, uniform = random(1, 4, seed=2), uniforms(300, seeded())
     expected = draw_signed_mixture(weights, mean, scale, uniform)
-    monkeypatch.setattr(drawing, "_CHUNK", chunk)
+    monkeypatch.setattr(quadratic_form_sampling, "_CHUNK", chunk)
     found = draw_signed_mixture(weights, mean, scale, uniform)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
@@ -279,9 +279,7 @@ def test_gaussian_units_are_shifted_and_scaled_noise():
     noise = torch.randn(2, 50, generator=seeded(), dtype=DOUBLE)
     for region in range(2):
         mean, scale = p["mean"][region, units[region]], p["log_scale"][region, units[region]].exp()
-        torch.testing.assert_close(
-            drawn[region, :, 0], mean + scale * noise[region], rtol=0, atol=0
-        )
+        torch.testing.assert_close(drawn[region], mean + scale * noise[region], rtol=0, atol=0)
 
 
 ROW_MEANS = pytest.mark.parametrize("num_means", [1, 60], ids=["shared means", "means of rows"])

@@ -1,29 +1,29 @@
-"""Questions about one variable, and the families' answers, against sums and quadrature."""
+"""Test functions of one variable and their expectations, against sums and quadrature."""
 
 import numpy as np
 import pytest
 import torch
 from oracles import gauss_legendre, grid
-from registry import CONTINUOUS, DISCRETE, FAMILIES, axis
+from registry import ATOMS, CONTINUOUS, DISCRETE, FAMILIES, axis
 from scipy import stats
 
 import subtractive as sub
-from subtractive.inputs.asking import CumulativeAt, DensityAt, Moments
 from subtractive.inputs.base import EVERYWHERE
 from subtractive.inputs.layer import InputLayer
+from subtractive.inputs.test_functions import CumulativeAt, DensityAt, Moments
 
 LINE = gauss_legendre(-10.0, 10.0, 160)
 PLANE = np.linspace(-9.0, 9.0, 121), np.full(121, 0.15)
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
-FAMILIES_ASKED = FAMILIES | {
+ALL_FAMILIES = FAMILIES | {
     "additive spline": sub.Spline(6, order=2, domain=(-1.0, 2.0), non_negative=True)
 }
-every_family = pytest.mark.parametrize("name", FAMILIES_ASKED)
+every_family = pytest.mark.parametrize("name", ALL_FAMILIES)
 
 
 def tensors(name, *, units=3, size=1, seed=0):
     """The tensors of one region, in float64."""
-    family = FAMILIES_ASKED.get(name, sub.MultivariateGaussian())
+    family = ALL_FAMILIES.get(name, sub.MultivariateGaussian())
     layer = InputLayer(
         [family],
         [range(size)],
@@ -39,12 +39,14 @@ def tensors(name, *, units=3, size=1, seed=0):
 def rule(name):
     if name == "additive spline":
         name = "spline"
-    nodes, weights = LINE if name in ("gaussian", "rbf") else axis(name)
+    nodes, weights = LINE if name in ("gaussian", "rbf", "atoms") else axis(name)
+    if name == "atoms":
+        nodes, weights = np.append(nodes, ATOMS), np.append(weights, np.ones(len(ATOMS)))
     return torch.from_numpy(nodes), torch.from_numpy(weights)
 
 
-def questions_and_functions(name):
-    """Questions beside what they ask for, as functions of x (n,) with values (n, q)."""
+def functions_and_formulas(name):
+    """Test functions beside plain ones, as functions of x (n,) with values (n, q)."""
     yield Moments(), lambda x: torch.stack([x, x.square()], -1)
     if name in DISCRETE:
         points = torch.arange(3, dtype=torch.float64)
@@ -60,11 +62,11 @@ def environments(count, units=3, seed=0):
 
 
 @every_family
-def test_questions_are_integrals_against_functions_and_products(name):
+def test_expectations_are_integrals_against_functions_and_products(name):
     family, p = tensors(name)
     x, w = rule(name)
     f = family.values(p, x[None, :, None]).value()[0]  # (n, i)
-    for question, function in questions_and_functions(name):
+    for question, function in functions_and_formulas(name):
         weights = w[:, None] * function(x)  # (n, q)
         functions = question.of_functions(family, p).value()[0]
         products = question.of_products(family, p).value()[0]
@@ -106,16 +108,16 @@ def test_answers_are_expectations_under_a_quadratic_form(name):
     f = family.values(p, x[None, :, None]).value()[0]
     environment = environments(4)
     mass = torch.einsum("mi,nij,mj->nm", f, environment, f) * w  # (n, m)
-    for question, function in questions_and_functions(name):
+    for question, function in functions_and_formulas(name):
         expected = mass @ function(x) / mass.sum(-1, keepdim=True)
         rows = torch.zeros(4, 1, dtype=torch.float64)
-        (found,) = family.answer_square(p, environment, rows, [False], [question])
+        (found,) = family.expectations_square(p, environment, rows, [False], [question])
         torch.testing.assert_close(found, expected, **CLOSE)
         # The size of an environment is arbitrary, row by row.
         scale = torch.tensor([1e-90, 1.0, 1e90, 7.0], dtype=torch.float64)[:, None, None]
-        (scaled,) = family.answer_square(p, environment * scale, rows, [False], [question])
+        (scaled,) = family.expectations_square(p, environment * scale, rows, [False], [question])
         torch.testing.assert_close(scaled, expected, **CLOSE)
-    assert family.answer_square(p, environment, rows, [False], [None]) == [None]
+    assert family.expectations_square(p, environment, rows, [False], [None]) == [None]
 
 
 @every_family
@@ -126,11 +128,11 @@ def test_answers_are_averages_over_units(name):
     densities = w[:, None] * f / (w @ f)  # (m, i)
     shares = torch.tensor([[0.2, 0.5, 0.3], [0.0, 1.0, 0.0]], dtype=torch.float64)
     rows = torch.zeros(2, 1, dtype=torch.float64)
-    for question, function in questions_and_functions(name):
+    for question, function in functions_and_formulas(name):
         expected = shares @ densities.T @ function(x)
-        (found,) = family.answer_units(p, shares, rows, [False], [question])
+        (found,) = family.expectations_units(p, shares, rows, [False], [question])
         torch.testing.assert_close(found, expected, **CLOSE)
-    assert family.answer_units(p, shares, rows, [False], [None]) == [None]
+    assert family.expectations_units(p, shares, rows, [False], [None]) == [None]
 
 
 @every_family
@@ -199,8 +201,8 @@ def test_a_region_of_two_variables_answers_for_those_not_observed(observed):
         # The shares are those of the units given what is observed.
         plain = (f / (w @ f)) @ shares[n] * w
         for question in asked:
-            for find, mass in (("answer_square", square), ("answer_units", plain)):
-                weight = environment if find == "answer_square" else shares
+            for find, mass in (("expectations_square", square), ("expectations_units", plain)):
+                weight = environment if find == "expectations_square" else shares
                 found = getattr(family, find)(p, weight, rows, observed, [question] * 2)
                 for v in range(2):
                     if observed[v] or question is None:
@@ -231,11 +233,11 @@ def test_a_written_out_square_cannot_be_asked():
     squared = sub.materialise_square(circuit)
     layer = squared.input_layers[0]
     p, row = layer.tensors(slice(0, 1)), torch.zeros(1, 1, dtype=torch.float64)
-    for ask in (layer.family.answer_square, layer.family.answer_units):
+    for ask in (layer.family.expectations_square, layer.family.expectations_units):
         with pytest.raises(ValueError, match="a written-out square is for study"):
             ask(p, torch.ones(1, 4, 4), row, [False], [Moments()])
     for tilt in (layer.family.tilted_gram, layer.family.tilted_integral):
-        with pytest.raises(ValueError, match="Ask the SquaredCircuit of the circuit itself"):
+        with pytest.raises(ValueError, match="Use the SquaredCircuit of the circuit itself"):
             tilt(p, row, [False], torch.zeros(1))
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
+from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI
 from subtractive.numerics.scaled import safe_log
 
 # A window is narrow if half its width, times one plus its distance, is below this (in scales):

@@ -10,8 +10,8 @@ from scipy import stats
 
 import subtractive as sub
 from subtractive.inputs.base import EVERYWHERE
+from subtractive.inputs.semi_tied_gaussian import SemiTiedGaussian, semi_tied_start
 from subtractive.inputs.statistics import Sample
-from subtractive.inputs.tied_gaussian import TiedGaussian, frame
 
 GRAPHS = {
     "one region": sub.flat([[0, 1, 2]]),
@@ -22,9 +22,15 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
 
 def build(graph, norm=1, *, weights=sub.real_weights, dtype=torch.float64):
-    """Units in frames of correlations of either sign."""
+    """Units under transforms with correlations of either sign."""
     circuit = sub.Circuit(
-        graph, TiedGaussian(norm), num_units=3, num_outputs=2, weights=weights, seed=0, dtype=dtype
+        graph,
+        SemiTiedGaussian(norm),
+        num_units=3,
+        num_outputs=2,
+        weights=weights,
+        seed=0,
+        dtype=dtype,
     )
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -92,7 +98,7 @@ def test_powers_and_products_integrate_as_by_quadrature(norm):
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 @pytest.mark.parametrize("kind", ["squared", "monotonic"])
 @torch.no_grad()
-def test_every_query_answers_as_without_a_frame(graph, norm, kind):
+def test_every_query_answers_as_without_tying(graph, norm, kind):
     is_squared = kind == "squared"
     make = sub.SquaredCircuit if is_squared else sub.MonotonicCircuit
     weights = sub.real_weights if is_squared else sub.positive_weights
@@ -168,8 +174,8 @@ def test_narrow_units_far_from_the_centre_keep_their_digits_in_single_precision(
             tensors[name].zero_()
         tensors["whiten"].copy_(torch.eye(3))
     x = torch.full((1, 1, 3), 30.0078125)
-    single = TiedGaussian().values(p, x).exponent
-    double = TiedGaussian().values(exact, x.double()).exponent
+    single = SemiTiedGaussian().values(p, x).exponent
+    double = SemiTiedGaussian().values(exact, x.double()).exponent
     torch.testing.assert_close(single.double(), double, rtol=1e-6, atol=1e-5)
 
 
@@ -189,8 +195,8 @@ def test_scales_too_different_to_be_added_are_not_lost():
 def test_a_frame_starts_where_its_gaussian_is(power, size):
     mixing = torch.eye(size, dtype=torch.float64) + 0.3 * torch.ones(size, size).double().tril()
     mean = torch.arange(size, dtype=torch.float64)
-    start = frame(mean, mixing @ mixing.mT, 500, power, seeded())
-    family = TiedGaussian(norm=power)
+    start = semi_tied_start(mean, mixing @ mixing.mT, 500, power, seeded())
+    family = SemiTiedGaussian(norm=power)
     rows = mean + torch.randn(2000, size, generator=seeded(), dtype=torch.float64) @ mixing.mT
     values = family.values({name: t[None] for name, t in start.items()}, rows[None])
     mixture = (power * values.exponent[0]).logsumexp(1).mean() - math.log(500)
@@ -207,14 +213,14 @@ def test_a_start_from_any_rows_is_finite(power):
     columns[3, 3] = 1e9  # an outlier
     columns[4] = math.nan
     sample = Sample(columns, torch.ones(30, dtype=torch.float64))
-    start = TiedGaussian().parameters_from(sample, 5, power, seeded())
+    start = SemiTiedGaussian().init_from_data(sample, 5, power, seeded())
     assert all(bool(tensor.isfinite().all()) for tensor in start.values())
     assert bool((start["whiten"].diagonal(dim1=-2, dim2=-1) > 0).all())
 
 
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="norm must be a whole number of at least 1, got 0"):
-        TiedGaussian(norm=0)
+        SemiTiedGaussian(norm=0)
     density = sub.SquaredCircuit(build(GRAPHS["one region"]))
     with pytest.raises(ValueError, match="no closed form for a box"):
         density.probability({0: (0, 1), 1: (0, 1)})

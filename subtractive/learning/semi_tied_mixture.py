@@ -1,4 +1,4 @@
-"""Frames: mixtures of squared circuits whose Gaussians share their directions."""
+"""Mixtures of squared circuits whose Gaussians share a transform (semi-tied covariances)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
 from subtractive.inputs.base import Tensors
-from subtractive.inputs.embedding import whole_number
-from subtractive.inputs.tied_gaussian import TiedGaussian, frame
+from subtractive.inputs.semi_tied_gaussian import SemiTiedGaussian, semi_tied_start
 from subtractive.learning.expectation_maximisation import (
     GaussianComponents,
     Limits,
@@ -22,9 +21,10 @@ from subtractive.learning.expectation_maximisation import (
 )
 from subtractive.learning.initialise import MAX_ROWS, row_weights
 from subtractive.learning.scale_mixture import ScaleMixture, fit_scale_mixture
+from subtractive.numerics.validation import whole_number
 from subtractive.regions.trees import flat
 
-# EM only finds where the frames start: few steps, and variances that few rows cannot take to zero.
+# EM only finds where members start: few steps, and variances that few rows cannot take to zero.
 EM_LIMITS = Limits(max_iterations=10, tolerance=1e-2, floor=1e-4)
 # Shapes take more rows than clusters do, and fewer steps.
 DIRECTION_ROWS, DIRECTION_STEPS = 2**18, 2
@@ -32,9 +32,9 @@ DIRECTION_ROWS, DIRECTION_STEPS = 2**18, 2
 CLUSTERS, DIRECTIONS = "clusters", "directions"
 
 
-def gaussian_frames(
+def semi_tied_mixture(
     data: Tensor,
-    num_frames: int,
+    num_transforms: int,
     num_units: int,
     *,
     is_squared: bool = True,
@@ -43,26 +43,26 @@ def gaussian_frames(
     seed: int = 0,
     dtype: torch.dtype | None = None,
 ) -> Mixture:
-    """A mixture over frames at its start, from the rows (n, d) without gaps.
+    """A mixture of squared circuits with semi-tied covariances, started from rows (n, d).
 
-    A frame is a direction for each variable. In it stand ``num_units`` Gaussians
-    (:class:`TiedGaussian`) of different places and widths, and their density is a sum of as many
-    squares, each of which may subtract. If not ``is_squared``, it adds them only. Many narrow,
-    long or heavy-tailed clusters cost little: a row is brought into each frame once, and
-    Gaussians of different frames never meet.
+    Each of the ``num_transforms`` members has one linear transform of the variables. In its
+    coordinates stand ``num_units`` Gaussians (:class:`SemiTiedGaussian`) of different places and
+    widths, and the member's density is a sum of as many squares, each of which may subtract; if
+    not ``is_squared``, it only adds them. Many narrow, long or heavy-tailed clusters cost little:
+    a row is transformed once per member, and Gaussians of different members never meet.
 
-    Frames start at ``"clusters"`` of rows, found by EM, or at the shapes of rows that lie in the
-    same of many ``"directions"``, whatever their size: better for patches of images and other
-    rows that differ more in size than in place.
+    Members start at ``"clusters"`` of rows, found by EM, or at the shapes of rows that lie in
+    similar ``"directions"``, whatever their size: better for patches of images and other rows
+    that differ more in size than in place. Rows must have no gaps.
 
     >>> rows = torch.randn(200, 3, generator=torch.Generator().manual_seed(0)).cumsum(1)
-    >>> density = sub.gaussian_frames(rows, num_frames=2, num_units=4)
+    >>> density = sub.semi_tied_mixture(rows, num_transforms=2, num_units=4)
     >>> history = sub.fit(density, rows, max_epochs=5, progress=False)
     >>> density.marginal([0, 2]).log_prob(rows[:, [0, 2]]).shape
     torch.Size([200])
     """
     count = whole_number("num_units", num_units, 1)
-    frames = whole_number("num_frames", num_frames, 1)
+    transforms = whole_number("num_transforms", num_transforms, 1)
     if start not in (CLUSTERS, DIRECTIONS):
         raise ValueError(f'start must be "clusters" or "directions", got {start!r}.')
     generator = as_generator(seed)
@@ -73,17 +73,21 @@ def gaussian_frames(
         data = data[some]
     found: GaussianComponents | ScaleMixture
     if start == CLUSTERS:
-        found = fit_gaussian_mixture(data, frames, weights=weights, seed=seed, limits=EM_LIMITS)
+        found = fit_gaussian_mixture(
+            data, transforms, weights=weights, seed=seed, limits=EM_LIMITS
+        )
         shares, scales = found.weights[:, None].expand(-1, count), None
     else:
         sample = complete_rows(data, weights)
-        found = fit_scale_mixture(sample, frames, count, generator, DIRECTION_STEPS)
+        found = fit_scale_mixture(sample, transforms, count, generator, DIRECTION_STEPS)
         shares, scales = found.weights, found.log_scales
     dtype = dtype or torch.get_default_dtype()
     members, masses = [], []
     for mean, covariance, own in zip(found.means, found.covariances, shares, strict=True):
         if own.sum() > 0:
-            place = frame(mean, covariance, count, 2 if is_squared else 1, generator, scales)
+            place = semi_tied_start(
+                mean, covariance, count, 2 if is_squared else 1, generator, scales
+            )
             members.append(_member(place, own / own.mean(), is_squared=is_squared).to(dtype))
             masses.append(own.sum())
     return Mixture(members, weights=torch.stack(masses))
@@ -92,11 +96,11 @@ def gaussian_frames(
 def _member(
     place: Tensors, shares: Tensor, *, is_squared: bool
 ) -> SquaredCircuit | MonotonicCircuit:
-    """The units of one frame in float64, and how much of the mass each has, one on average."""
+    """One member in float64; ``shares`` (i,) say how much of the mass each unit has."""
     size, num_units = place["centre"].shape[-1], len(shares)
     circuit = Circuit(
         flat([range(size)]),
-        TiedGaussian(norm=2 if is_squared else 1),
+        SemiTiedGaussian(norm=2 if is_squared else 1),
         num_units=num_units,
         num_outputs=num_units if is_squared else 1,
         dtype=torch.float64,

@@ -1,7 +1,7 @@
 """Logarithms of Gaussian densities and of their overlaps, differentiated by hand.
 
 These are the largest element-wise computations of a training step: left to autograd, every factor
-of a formula would be kept as a tensor of its own and cost several more on the way back. Slopes
+of a formula would be kept as a tensor of its own and cost several more on the way back. Gradients
 are written in plain operations on the arguments, so that they can be differentiated again, and
 are computed for a few regions at a time: their intermediate results stay in a processor's cache.
 """
@@ -72,24 +72,24 @@ class _LogDensities(Function):
         return torch.addcmul((-log_scale - HALF_LOG_TWO_PI)[:, None], z, z, value=-0.5)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, mean, log_scale = ctx.saved_tensors
-        to_x = _slope_in_x(slope, x, mean, log_scale) if ctx.needs_input_grad[0] else None
-        return to_x, *_in_chunks(_density_slopes, [slope, x, mean, log_scale])
+        to_x = _grad_in_x(grad, x, mean, log_scale) if ctx.needs_input_grad[0] else None
+        return to_x, *_in_chunks(_density_grads, [grad, x, mean, log_scale])
 
 
-def _density_slopes(slope: Tensor, x: Tensor, mean: Tensor, log_scale: Tensor) -> list[Tensor]:
+def _density_grads(grad: Tensor, x: Tensor, mean: Tensor, log_scale: Tensor) -> list[Tensor]:
     """``∂/∂μ = z/σ``, ``∂/∂log σ = z² - 1``."""
     precision = (-log_scale).exp()
     z = (x - mean[:, None]) * precision[:, None]
-    pull = slope * z
-    return [pull.sum(1) * precision, (pull * z).sum(1) - slope.sum(1)]
+    pull = grad * z
+    return [pull.sum(1) * precision, (pull * z).sum(1) - grad.sum(1)]
 
 
-def _slope_in_x(slope: Tensor, x: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
+def _grad_in_x(grad: Tensor, x: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
     """``∂/∂x = -z/σ``."""
     precision = (-log_scale).exp()[:, None]
-    return (slope * (mean[:, None] - x) * precision * precision).sum(-1, keepdim=True)
+    return (grad * (mean[:, None] - x) * precision * precision).sum(-1, keepdim=True)
 
 
 class _LogOverlaps(Function):
@@ -108,24 +108,24 @@ class _LogOverlaps(Function):
         return torch.add(-middle[..., None] - HALF_LOG_TWO_PI, twice, alpha=-0.5, out=twice)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         if len(ctx.saved_tensors) == 3:  # units with themselves: each is i and j
-            slope = slope + slope.mT
-        return None, *_in_chunks(_overlap_slopes, [slope, *ctx.saved_tensors])
+            grad = grad + grad.mT
+        return None, *_in_chunks(_overlap_grads, [grad, *ctx.saved_tensors])
 
 
-def _overlap_slopes(slope: Tensor, middle: Tensor, *units: Tensor) -> list[Tensor]:
+def _overlap_grads(grad: Tensor, middle: Tensor, *units: Tensor) -> list[Tensor]:
     """``∂/∂μ_i = -δ/t``, ``∂/∂log σ_i = (δ²/t - 1) σ_i²/t``, and the same of others j."""
     distance, variance_i, variance_j = _pairs(middle, *units)
     total = variance_i + variance_j
-    share = slope / total
+    share = grad / total
     pull = share * distance
     growth = torch.addcdiv(-share, pull * distance, total)
     unit = (-middle).exp()
-    slopes = [pull.sum(2) * -unit, growth.sum(2) * variance_i[:, :, 0]]
+    grads = [pull.sum(2) * -unit, growth.sum(2) * variance_i[:, :, 0]]
     if len(units) == 4:
-        slopes += [pull.sum(1) * unit, growth.sum(1) * variance_j[:, 0]]
-    return slopes
+        grads += [pull.sum(1) * unit, growth.sum(1) * variance_j[:, 0]]
+    return grads
 
 
 def _in_chunks(formula: Callable[..., list[Tensor]], tensors: Sequence[Tensor]) -> list[Tensor]:

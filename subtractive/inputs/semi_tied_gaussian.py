@@ -1,19 +1,18 @@
-"""Gaussians that share a frame: semi-tied covariances, many of them at the price of one."""
+"""Gaussians with semi-tied covariances: one linear transform shared by all units (Gales, 1999)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
-from subtractive.inputs import gaussian_logs
-from subtractive.inputs.base import Question, Tensors, Window
-from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
-from subtractive.inputs.multivariate_gaussian import MultivariateGaussian, RegionGaussian
+from subtractive.inputs import gaussian_log_density
+from subtractive.inputs.base import Tensors, Window
+from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI
+from subtractive.inputs.multivariate_gaussian import RegionGaussian
 from subtractive.inputs.normals import cholesky_factor
 from subtractive.inputs.statistics import FAR, Sample, location_and_spread
 from subtractive.numerics.leaf_message import LeafMessage
@@ -24,13 +23,13 @@ FEW_VARIABLES = 20
 SCATTER_IF_FEW, WIDTHS_IF_FEW, WIDTHS = 0.5, (-0.7, 0.3), (-1.0, 1.0)
 # A unit so many of its widths from the centre is multiplied out in double precision.
 FAR_IN_WIDTHS = 16.0
-# Variances of a frame that is started from rows, as a share of those of the rows.
+# Variances added to those of the rows at a start, as a share of those of the rows.
 LEAST_VARIANCE = 1e-6
 
 
 @final
 @dataclass(frozen=True)
-class TiedGaussian(RegionGaussian):
+class SemiTiedGaussian(RegionGaussian, old_names=("TiedGaussian",)):
     r"""Gaussians of a region whose variables are independent after one common linear map.
 
     .. math:: f_k(x) ∝ N(y; m_k, \mathrm{diag}\, σ_k^2), \qquad y = B W (x - μ)
@@ -38,16 +37,12 @@ class TiedGaussian(RegionGaussian):
     B and W are triangular, and the same for all units. W and μ are fixed: in their coordinates,
     in which the rows are round, B, m_k and σ_k are learned from the identity, so that steps are
     small or large whatever the correlations are. In x all units are Gaussians of full covariance,
-    and every question is answered as :class:`MultivariateGaussian` answers it; but values cost
+    and every query is answered as :class:`MultivariateGaussian` answers it; but values cost
     one change of coordinates, not one per unit, and integrals of pairs a sum over variables.
     ``norm`` is as it is there.
     """
 
-    @property
-    def _plain(self) -> MultivariateGaussian:
-        return MultivariateGaussian(self.norm)
-
-    def parameters(
+    def init(
         self, size: int, num_units: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         mean = torch.randn(num_units, size, generator=generator, dtype=torch.float64)
@@ -58,7 +53,7 @@ class TiedGaussian(RegionGaussian):
         whiten = torch.eye(size, dtype=torch.float64)[None]
         return {"centre": torch.zeros(1, size, dtype=torch.float64), "whiten": whiten}
 
-    def parameters_from(
+    def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         centre, unit = location_and_spread(sample)
@@ -68,9 +63,9 @@ class TiedGaussian(RegionGaussian):
         deviation = points - mean
         covariance = unit[:, None] * (deviation.mT @ (shares[:, None] * deviation)) * unit
         covariance = covariance + (LEAST_VARIANCE * unit.square()).diag()
-        return frame(centre + unit * mean, covariance, num_units, power, generator)
+        return semi_tied_start(centre + unit * mean, covariance, num_units, power, generator)
 
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+    def update_scale(self, p: Tensors) -> dict[str, Tensor]:
         return {"mean": p["log_scale"].exp()}
 
     def values(self, p: Tensors, x: Tensor) -> LeafMessage:
@@ -87,83 +82,26 @@ class TiedGaussian(RegionGaussian):
         level = _log_volume(p) + self._log_height(p) - constant
         return LeafMessage(None, (quadratic + level[:, None].to(quadratic.dtype)).to(x.dtype))
 
+    def full(self, p: Tensors) -> Tensors:
+        return untied(p)
+
     def integral(self, p: Tensors, window: Window) -> LeafMessage:
         if window.is_total:
             return LeafMessage(None, self._log_height(p)[:, None].to(p["mean"].dtype))
-        return self._plain.integral(untied(p), window)
+        return super().integral(p, window)
 
     def gram(self, p: Tensors, q: Tensors, window: Window) -> LeafMessage:
         overlaps = _log_overlaps(p) if q is p and window.is_total else None
         if overlaps is None:
-            plain = untied(p)
-            return self._plain.gram(plain, plain if q is p else untied(q), window)
+            return super().gram(p, q, window)
         height = self._log_height(p)
         heights = height[:, :, None] + height[:, None, :] + _log_volume(p)[..., None]
         return LeafMessage(None, (overlaps + heights)[:, None])
 
-    def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> LeafMessage:
-        return self._plain.partial_integral(untied(p), x, observed)
-
-    def partial_gram(
-        self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
-    ) -> LeafMessage:
-        plain = untied(p)
-        return self._plain.partial_gram(plain, plain if q is p else untied(q), x, observed)
-
-    def sample_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        return self._plain.sample_square(untied(p), environment, x, observed, generator)
-
-    def sample_units(
-        self,
-        p: Tensors,
-        units: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        return self._plain.sample_units(untied(p), units, x, observed, generator)
-
-    def answer_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        questions: Sequence[Question | None],
-    ) -> list[Tensor | None]:
-        return self._plain.answer_square(untied(p), environment, x, observed, questions)
-
-    def answer_units(
-        self,
-        p: Tensors,
-        shares: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        questions: Sequence[Question | None],
-    ) -> list[Tensor | None]:
-        return self._plain.answer_units(untied(p), shares, x, observed, questions)
-
-    def tilted_gram(
-        self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
-    ) -> LeafMessage:
-        return self._plain.tilted_gram(untied(p), x, observed, tilt)
-
-    def tilted_integral(
-        self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
-    ) -> LeafMessage:
-        return self._plain.tilted_integral(untied(p), x, observed, tilt)
-
     def _log_height(self, p: Tensors) -> Tensor:
         """log f_k / N_k, (f, i), in double precision."""
         log_diagonal = p["log_scale"].double() - _log_volume(p)[..., None] / p["mean"].shape[-1]
-        return self._plain.log_height({"mean": p["mean"], "log_diagonal": log_diagonal})
+        return self.log_height({"mean": p["mean"], "log_diagonal": log_diagonal})
 
 
 def untied(p: Tensors) -> Tensors:
@@ -183,7 +121,7 @@ def untied(p: Tensors) -> Tensors:
     }
 
 
-def frame(
+def semi_tied_start(
     mean: Tensor,
     covariance: Tensor,
     num_units: int,
@@ -219,7 +157,7 @@ def _log_overlaps(p: Tensors) -> Tensor | None:
     """log ∫ N_i N_j dy of all pairs, (f, i, j); ``None`` if their scales differ too much."""
     regions, units, size = p["mean"].shape
     mean, log_scale = (p[name].mT.flatten(0, 1) for name in ("mean", "log_scale"))  # (f·s, i)
-    overlaps = gaussian_logs.log_overlaps(mean, log_scale, (mean, log_scale))
+    overlaps = gaussian_log_density.log_overlaps(mean, log_scale, (mean, log_scale))
     return None if overlaps is None else overlaps.view(regions, size, units, units).sum(1)
 
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-import subtractive.inputs.gaussian_logs as module
+import subtractive.inputs.gaussian_log_density as module
 from subtractive.inputs.gaussian import pair_product
-from subtractive.inputs.gaussian_logs import (
+from subtractive.inputs.gaussian_log_density import (
     log_densities,
     log_density,
     log_overlaps,

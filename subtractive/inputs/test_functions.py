@@ -1,7 +1,6 @@
-"""Questions about one variable: what a univariate marginal is to be integrated against.
+"""Test functions of one variable: powers, points and half-lines, for moments, densities and CDFs.
 
-A question is a list of q functions of x: powers, points or half-lines. A family answers with the
-integrals of its functions, or of their products, against each of them.
+A family integrates its functions, or products of two of them, against each test function.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from typing import final
 import torch
 from torch import Tensor
 
-from subtractive.inputs.base import InputFamily, Question, Tensors, Window
+from subtractive.inputs.base import InputFamily, Tensors, TestFunctions, Window
 from subtractive.numerics.leaf_message import LeafMessage, side_by_side
 
 
 @final
 @dataclass(frozen=True)
-class Moments(Question):
+class Moments(TestFunctions):
     """x and x²."""
 
     @property
@@ -40,7 +39,7 @@ class Moments(Question):
 
 @final
 @dataclass(frozen=True)
-class DensityAt(Question):
+class DensityAt(TestFunctions):
     """The density, or the probability, at given points (q,)."""
 
     points: Tensor
@@ -64,7 +63,7 @@ class DensityAt(Question):
 
 @final
 @dataclass(frozen=True)
-class CumulativeAt(Question):
+class CumulativeAt(TestFunctions):
     """The probability of x <= t at given points t (q,)."""
 
     points: Tensor
