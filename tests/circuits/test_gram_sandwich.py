@@ -55,3 +55,19 @@ def test_weights_of_zero_leave_nothing_and_have_finite_gradients(rows):
     assert (mixed == 0).all()
     for grad in torch.autograd.grad(mixed.sum(), (weight, gram)):
         assert (grad == 0).all()
+
+
+@pytest.mark.parametrize(("weights", "grams"), [(REAL, COMPLEX), (COMPLEX, REAL)])
+def test_gradients_of_real_factors_beside_complex_ones_are_real(weights, grams):
+    weight = draw(2, 3, 4, dtype=weights).requires_grad_()
+    gram = gram_of(draw(2, 1, 4, 2, seed=1, dtype=grams)).requires_grad_()
+
+    def trace(sandwich):
+        total = sandwich.diagonal(dim1=-2, dim2=-1).sum().real
+        return torch.autograd.grad(total, (weight, gram))
+
+    found = trace(gram_sandwich(weight, gram))
+    wide = weight.to(COMPLEX)
+    expected = trace(wide[:, None] @ gram.to(COMPLEX) @ wide[:, None].mH)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, **CLOSE)
