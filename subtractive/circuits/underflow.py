@@ -49,8 +49,10 @@ def underflowed(schedule: FoldedSchedule, ranges: Mapping[int, SumRange]) -> Ten
 
     Almost always the smallest numbers of each call tell that there are none.
     """
-    eps = torch.finfo(ranges[len(schedule.calls) - 1].dtype).eps
-    if _root_error(schedule, _worst(ranges)) <= eps:
+    root = ranges[len(schedule.calls) - 1]
+    eps = torch.finfo(root.dtype).eps
+    is_empty = root.peak is not None and root.peak.numel() == 0
+    if is_empty or _root_error(schedule, _worst(ranges)) <= eps:
         return None
     error = torch.as_tensor(_root_error(schedule, ranges))
     is_safe = error[0] <= eps
