@@ -100,7 +100,8 @@ def _root_error(schedule: FoldedSchedule, ranges: Mapping[int, SumRange]) -> Ten
                 error = error * sizes[below] + part * size
                 size = size * sizes[below]
         error, size = error * gain, min(size * gain, 1e300)
-        if isinstance(least, Tensor):
+        if isinstance(least, Tensor):  # in double precision: plain numbers would be in single
+            error = torch.as_tensor(error, dtype=torch.float64, device=least.device)
             error = torch.where(least >= error / eps, 0.0, error)
         elif least is not None and least >= error / eps:
             error = 0.0
