@@ -39,9 +39,9 @@ def grid(axes):
 def layer_of_region(circuit):
     """region -> (layer, weight matrix as numpy)."""
     place = {}
-    for k, step in enumerate(circuit.schedule.calls):
+    for k, call in enumerate(circuit.schedule.calls):
         weight = circuit.sum_layers[k].weights().detach().numpy()
-        for fold, region in enumerate(step.regions):
+        for fold, region in enumerate(call.regions):
             place[region] = (circuit.sum_layers[k], weight[fold])
     return place
 
@@ -49,10 +49,10 @@ def layer_of_region(circuit):
 def input_of_region(circuit):
     """region -> (family, its tensors as numpy, scope)."""
     place = {}
-    for k, regions in enumerate(circuit.schedule.inputs):
+    for k, leaf in enumerate(circuit.schedule.leaves):
         layer = circuit.input_layers[k]
         tensors = {name: t.detach().numpy() for name, t in layer.tensors(slice(None)).items()}
-        for fold, region in enumerate(regions):
+        for fold, region in enumerate(leaf.regions):
             numbers = {name: t[fold] for name, t in tensors.items()}
             place[region] = (layer.family, numbers, layer.scopes[fold])
     return place

@@ -49,7 +49,7 @@ class _GramSandwich(Function):
         if torch.is_grad_enabled() or is_batched(grad):  # to be differentiated again
             return _recorded_gradients(weight, gram, grad, ctx.needs_input_grad)
         to_weight, to_gram = _gradients(weight, ctx.wide, ctx.half, grad)
-        return to_weight.to(weight.dtype), to_gram.to(gram.dtype)
+        return _as(to_weight, weight), _as(to_gram, gram)
 
 
 def _recorded_gradients(
@@ -63,7 +63,7 @@ def _recorded_gradients(
 
 
 def _gradients(weight: Tensor, wide: Tensor, half: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """``2 S (W G)`` and ``Wᴴ S W``, the gradient S being its own adjoint.
+    """``(S + Sᴴ) W G`` and ``Wᴴ S W`` of a gradient S.
 
     Where components cancel, they do so in W G, which is in double precision; what is left is as
     good in single precision as the gradients of vectors are.
@@ -77,10 +77,15 @@ def _gradients(weight: Tensor, wide: Tensor, half: Tensor, grad: Tensor) -> tupl
 
 def _products(weight: Tensor, half: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     regions, rows, outputs = grad.shape[:3]
-    beside = grad.movedim(1, 2).reshape(regions, outputs, rows * outputs)
+    beside = (grad + grad.mH).movedim(1, 2).reshape(regions, outputs, rows * outputs)
     below = half.mH.reshape(regions, rows * outputs, half.shape[2])
-    to_weight = torch.bmm(beside, below).mul_(2)
-    return to_weight, _times_left(weight.mH, _times_right(grad, weight))
+    return torch.bmm(beside, below), _times_left(weight.mH, _times_right(grad, weight))
+
+
+def _as(grad: Tensor, like: Tensor) -> Tensor:
+    """A gradient in the dtype of what it is the gradient of."""
+    grad = grad.real if grad.is_complex() and not like.is_complex() else grad
+    return grad.to(like.dtype)
 
 
 def _times_right(grams: Tensor, matrix: Tensor) -> Tensor:

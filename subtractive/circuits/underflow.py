@@ -49,8 +49,10 @@ def underflowed(schedule: FoldedSchedule, ranges: Mapping[int, SumRange]) -> Ten
 
     Almost always the smallest numbers of each call tell that there are none.
     """
-    eps = torch.finfo(ranges[len(schedule.calls) - 1].dtype).eps
-    if _root_error(schedule, _worst(ranges)) <= eps:
+    root = ranges[len(schedule.calls) - 1]
+    eps = torch.finfo(root.dtype).eps
+    is_empty = root.peak is not None and root.peak.numel() == 0
+    if is_empty or _root_error(schedule, _worst(ranges)) <= eps:
         return None
     error = torch.as_tensor(_root_error(schedule, ranges))
     is_safe = error[0] <= eps
@@ -98,7 +100,8 @@ def _root_error(schedule: FoldedSchedule, ranges: Mapping[int, SumRange]) -> Ten
                 error = error * sizes[below] + part * size
                 size = size * sizes[below]
         error, size = error * gain, min(size * gain, 1e300)
-        if isinstance(least, Tensor):
+        if isinstance(least, Tensor):  # in double precision: plain numbers would be in single
+            error = torch.as_tensor(error, dtype=torch.float64, device=least.device)
             error = torch.where(least >= error / eps, 0.0, error)
         elif least is not None and least >= error / eps:
             error = 0.0

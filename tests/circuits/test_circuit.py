@@ -20,6 +20,7 @@ from oracles import (
 from registry import FAMILIES, GRAPHS, LAYERS, WEIGHTS, build, points
 
 import subtractive as sub
+from subtractive.circuits.evaluation import reference
 from subtractive.inference.partition import log_square_partition, square_integrals
 
 REAL = torch.float64
@@ -33,7 +34,7 @@ def gaussians(graph, **options):
 def count_connections(circuit):
     """Unit by unit, without the folding: inputs of all product units and of all sum units."""
     total, width = 0, {}
-    summed = {r for step in circuit.schedule.calls for r in step.regions}
+    summed = {r for call in circuit.schedule.calls for r in call.regions}
     for region, node in enumerate(circuit.graph.regions):
         below = [width[child] for part in node.partitions for child in part.children]
         if not node.partitions:
@@ -99,7 +100,7 @@ def test_complex_weights_are_two_parameters_and_one_connection():
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("weights", ["real", "complex"])
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_values_equal_fifty_digits_in_both_arithmetics(graph, weights, outputs):
+def test_values_equal_fifty_digits_by_both_paths(graph, weights, outputs):
     for layer in LAYERS:
         circuit = build(
             graph, "gaussian", layer=layer, weights=weights, outputs=outputs, num_units=2
@@ -126,12 +127,12 @@ def test_values_equal_fifty_digits_in_both_arithmetics(graph, weights, outputs):
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("weights", ["real", "complex"])
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_partition_equals_fifty_digits_in_both_arithmetics(graph, weights, outputs):
+def test_partition_equals_fifty_digits_by_both_paths(graph, weights, outputs):
     circuit = build(graph, "gaussian", weights=weights, outputs=outputs, d=5)
     exact = mp_log_partition(circuit)
     close = {"rtol": 0, "atol": 1e-10 * max(1, abs(exact))}
     torch.testing.assert_close(log_square_partition(circuit).item(), exact, **close)
-    root = circuit.climb(circuit.straight, square_integrals(circuit), circuit.signed_log)
+    root = reference(circuit.schedule, circuit.sum_layers, square_integrals(circuit))
     trace = (root.sign * root.log_abs.exp())[0, 0].diagonal().sum().real
     torch.testing.assert_close(trace.log().item(), exact, **close)
 
@@ -248,11 +249,11 @@ def test_precision_can_be_changed_and_complex_parts_stay(weights):
     single = copy.deepcopy(circuit).to(torch.float32)
     assert circuit.dtype == REAL
     assert single.dtype == torch.float32
-    assert single.layer(0).weights().is_complex() == (weights == "complex")
+    assert single.sum_layers[0].weights().is_complex() == (weights == "complex")
     torch.testing.assert_close(single(x).to(before.dtype), before, rtol=1e-4, atol=1e-6)
     for back in (copy.deepcopy(single).double(), copy.deepcopy(single).to(REAL)):
         assert back.dtype == REAL
-        assert back.layer(0).weights().is_complex() == (weights == "complex")
+        assert back.sum_layers[0].weights().is_complex() == (weights == "complex")
         torch.testing.assert_close(back(x), before, rtol=1e-4, atol=1e-6)
 
 
@@ -325,7 +326,7 @@ def test_layers_of_different_kinds_of_weights_can_be_put_together():
             real.graph,
             real.schedule,
             inputs=list(real.inputs),
-            layers=[both.layer(0), *list(real.layers)[1:]],
+            layers=[both.sum_layers[0], *list(real.layers)[1:]],
         )
         x = points("gaussian", 3, 4)
         expected = np.array([naive_value(mixed, row) for row in x.tolist()])

@@ -350,7 +350,7 @@ def test_the_size_of_the_weights_does_not_matter(layer, dtype, size):
     scaled = copy.deepcopy(circuit)
     with torch.no_grad():
         for k in range(3):
-            scaled.layer(k).weights.value.mul_(size)
+            scaled.sum_layers[k].weights.value.mul_(size)
     x = points("gaussian", 3, 4)
     x[1, 2] = x[2, 0] = math.nan
     close = {"rtol": 0, "atol": 1e-11 if dtype == REAL else 1e-5}

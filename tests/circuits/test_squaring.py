@@ -62,10 +62,10 @@ def test_every_layer_of_the_square_has_the_weights_of_the_paper(layer, weights):
         outputs = weight.shape[1]
         if k == len(circuit.layers) - 1:
             expected = expected[:, :: outputs + 1].sum(1, keepdims=True)
-        actual = squared.layer(k).weights().detach().numpy()
+        actual = squared.sum_layers[k].weights().detach().numpy()
         np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-300)
-        assert type(squared.layer(k)) is type(circuit.sum_layers[k])
-        assert isinstance(squared.layer(k).weights, KINDS[weights])
+        assert type(squared.sum_layers[k]) is type(circuit.sum_layers[k])
+        assert isinstance(squared.sum_layers[k].weights, KINDS[weights])
         widths.append(outputs)
 
 
@@ -78,11 +78,11 @@ def test_the_square_has_the_units_of_the_paper_and_the_same_graph(graph, layer):
     assert squared.schedule == circuit.schedule
     assert [i.num_units for i in squared.input_layers] == [9] * len(circuit.inputs)
     for k in range(len(circuit.layers) - 1):
-        before, after = circuit.sum_layers[k].weights().shape, squared.layer(k).weights().shape
+        before, after = circuit.sum_layers[k].weights().shape, squared.sum_layers[k].weights().shape
         assert after == (before[0], before[1] ** 2, before[2] ** 2)
     regions, outputs, products = circuit.sum_layers[-1].weights().shape
     assert outputs == 2
-    assert squared.layer(-1).weights().shape == (regions, 1, products**2)
+    assert squared.sum_layers[-1].weights().shape == (regions, 1, products**2)
     assert squared.num_outputs == 1
 
 

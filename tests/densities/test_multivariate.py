@@ -155,7 +155,7 @@ def test_groups_of_uncorrelated_variables_are_products_of_single_ones():
                     fold = inputs.scopes.index((variable,))
                     inputs.mean[fold] = mean[:, k]
                     inputs.log_scale[fold] = log_diagonal[:, k]
-        single.layer(0).weights.value.copy_(grouped.layer(0).weights())
+        single.sum_layers[0].weights.value.copy_(grouped.sum_layers[0].weights())
     x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x[torch.rand(20, 3, generator=torch.Generator().manual_seed(1)) < 0.4] = torch.nan
     torch.testing.assert_close(

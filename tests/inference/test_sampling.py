@@ -38,9 +38,9 @@ def check_undone(p, given, seed=5, atol=1e-9):
     evidence = make_evidence(given, None, p.families, p.device)
     assert torch.equal(x[evidence.observed], evidence.x[evidence.observed])
     replay = seeded(seed)
-    for rows, route in marginal.blocks(p.circuit, evidence, marginal.square_leaf):
+    for rows, schedule in marginal.blocks(p.circuit, evidence, marginal.square_leaf):
         part, known = x[rows], evidence.observed[rows].clone()
-        for variable in visits(p.circuit, evidence.rows(rows), route):
+        for variable in visits(p.circuit, evidence.rows(rows), schedule):
             uniform = torch.rand(len(rows), generator=replay, dtype=DOUBLE)
             free = ~known[:, variable]
             high = below(p, part, known, variable, part[:, variable])
@@ -53,10 +53,10 @@ def check_undone(p, given, seed=5, atol=1e-9):
         assert known.all()
 
 
-def visits(circuit, evidence, route):
+def visits(circuit, evidence, schedule):
     """The variables in the order in which they are drawn."""
     order = []
-    descend(inside(circuit, evidence, route), lambda region, _: order.append(region))
+    descend(inside(circuit, schedule, evidence), lambda region, _: order.append(region))
     return [min(circuit.graph.regions[region].scope) for region in order]
 
 

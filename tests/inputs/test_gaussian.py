@@ -9,7 +9,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from subtractive.inputs.base import EVERYWHERE, Window
 from subtractive.inputs.gaussian import Gaussian, pair_product
 from subtractive.inputs.truncated_normal import log_tail
-from subtractive.numerics.scaled import settle
+from subtractive.numerics.scaled import to_scaled
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 FAMILY = Gaussian()
@@ -194,7 +194,7 @@ def test_an_empty_window_is_exactly_zero_with_a_zero_gradient(lower, upper, powe
     found = FAMILY.gram(p, p, window)
     assert (found.exponent[0] == -INF).all()
     assert found.exponent[1].isfinite().all()
-    settled = settle(found)
+    settled = to_scaled(found)
     assert (settled.log_scale[0] == -INF).all()
     settled.mantissa.sum().backward()
     for value in p.values():
@@ -208,7 +208,7 @@ def test_an_empty_window_at_infinity_is_zero_in_any_precision(dtype, power):
     p = {name: value.to(dtype) for name, value in random_tensors().items()}
     bound = tensor([[INF], [-INF]])
     found = FAMILY.gram(p, p, Window(bound, bound, power))
-    assert (settle(found).log_scale == -INF).all()
+    assert (to_scaled(found).log_scale == -INF).all()
     # What is multiplied by zero must not overflow when other inputs multiply it first.
     assert found.mantissa is None or (found.mantissa.abs() < 100).all()
 

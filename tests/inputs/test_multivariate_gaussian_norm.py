@@ -42,7 +42,7 @@ def pair(graph, norm, weights=sub.real_weights):
         difference = difference - MultivariateGaussian().values(p, x).exponent  # (f, 1, i)
         height = height + difference.detach().sum((0, 1))
     with torch.no_grad():
-        for name, value in other.layer(-1).weights.named_parameters():
+        for name, value in other.sum_layers[-1].weights.named_parameters():
             value.copy_(value - height if name == "log_value" else value / height.exp())
     return plain, other
 

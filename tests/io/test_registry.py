@@ -186,7 +186,6 @@ class Tripled(sub.SumLayer.__base__):
         self.gate = torch.nn.Parameter(torch.ones(()))
 
     num_inputs = staticmethod(sub.HadamardLayer.num_inputs)
-    num_connections = staticmethod(sub.HadamardLayer.num_connections)
 
 
 class TakesMore(Tripled):

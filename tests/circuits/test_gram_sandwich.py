@@ -1,7 +1,8 @@
 import pytest
 import torch
-from subtractive.circuits.congruence import congruence
 from torch.autograd import gradcheck, gradgradcheck
+
+from subtractive.circuits.gram_sandwich import gram_sandwich
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 REAL, COMPLEX = torch.float64, torch.complex128
@@ -18,15 +19,15 @@ def gram_of(factor):
 
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("dtype", [REAL, COMPLEX])
-def test_a_congruence_is_two_matrix_products_even_of_what_is_no_gram(dtype, rows):
+def test_a_sandwich_is_two_matrix_products_even_of_what_is_no_gram(dtype, rows):
     weight, gram = draw(2, 5, 4, dtype=dtype), draw(2, rows, 4, 4, seed=1, dtype=dtype)
     expected = torch.einsum("foi,fnij,fpj->fnop", weight, gram, weight.conj())
-    torch.testing.assert_close(congruence(weight, gram), expected, **CLOSE)
+    torch.testing.assert_close(gram_sandwich(weight, gram), expected, **CLOSE)
 
 
 def test_single_precision_weights_meet_grams_in_double_precision():
     weight, gram = draw(1, 2, 2).float(), draw(1, 1, 2, 2)
-    mixed = congruence(weight, gram)
+    mixed = gram_sandwich(weight, gram)
     assert mixed.dtype == REAL
     expected = weight[0].double() @ gram[0, 0] @ weight[0].double().T
     torch.testing.assert_close(mixed[0, 0], expected, **CLOSE)
@@ -34,11 +35,11 @@ def test_single_precision_weights_meet_grams_in_double_precision():
 
 @pytest.mark.parametrize("shape", [(2, 1, 3, 4), (2, 3, 3, 2), (1, 1, 1, 1)])
 @pytest.mark.parametrize("dtype", [REAL, COMPLEX])
-def test_slopes_in_weights_and_grams_are_right_twice(dtype, shape):
+def test_gradients_in_weights_and_grams_are_right_twice(dtype, shape):
     regions, rows, outputs, width = shape
 
     def function(weight, factor):
-        return congruence(weight, gram_of(factor))
+        return gram_sandwich(weight, gram_of(factor))
 
     weight = draw(regions, outputs, width, dtype=dtype).requires_grad_()
     factor = draw(regions, rows, width, 2, seed=1, dtype=dtype).requires_grad_()
@@ -47,10 +48,26 @@ def test_slopes_in_weights_and_grams_are_right_twice(dtype, shape):
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_weights_of_zero_leave_nothing_and_have_finite_slopes(rows):
+def test_weights_of_zero_leave_nothing_and_have_finite_gradients(rows):
     weight = torch.zeros(1, 2, 2, dtype=REAL, requires_grad=True)
     gram = gram_of(draw(1, rows, 2, 2)).requires_grad_()
-    mixed = congruence(weight, gram)
+    mixed = gram_sandwich(weight, gram)
     assert (mixed == 0).all()
-    for slope in torch.autograd.grad(mixed.sum(), (weight, gram)):
-        assert (slope == 0).all()
+    for grad in torch.autograd.grad(mixed.sum(), (weight, gram)):
+        assert (grad == 0).all()
+
+
+@pytest.mark.parametrize(("weights", "grams"), [(REAL, COMPLEX), (COMPLEX, REAL)])
+def test_gradients_of_real_factors_beside_complex_ones_are_real(weights, grams):
+    weight = draw(2, 3, 4, dtype=weights).requires_grad_()
+    gram = gram_of(draw(2, 1, 4, 2, seed=1, dtype=grams)).requires_grad_()
+
+    def trace(sandwich):
+        total = sandwich.diagonal(dim1=-2, dim2=-1).sum().real
+        return torch.autograd.grad(total, (weight, gram))
+
+    found = trace(gram_sandwich(weight, gram))
+    wide = weight.to(COMPLEX)
+    expected = trace(wide[:, None] @ gram.to(COMPLEX) @ wide[:, None].mH)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, **CLOSE)
