@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from subtractive.inference.inner import log_inner as log_inner
     from subtractive.inference.partition import CancellationError as CancellationError
     from subtractive.inference.partition import CancellationWarning as CancellationWarning
+    from subtractive.inputs.atoms import WithAtoms as WithAtoms
     from subtractive.inputs.binomial import Binomial as Binomial
     from subtractive.inputs.categorical import Categorical as Categorical
     from subtractive.inputs.embedding import Embedding as Embedding
@@ -131,6 +132,7 @@ _PLACES = {
     "MonotonicCircuit": "densities.monotonic",
     "SquaredCircuit": "densities.squared",
     "FileFormatError": "io.files",
+    "WithAtoms": "inputs.atoms",
     "Binomial": "inputs.binomial",
     "Categorical": "inputs.categorical",
     "Embedding": "inputs.embedding",

@@ -23,6 +23,7 @@ from subtractive.densities.base import Density, Restriction
 from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
+from subtractive.inputs.atoms import WithAtoms
 from subtractive.inputs.base import InputFamily
 from subtractive.inputs.binomial import Binomial
 from subtractive.inputs.categorical import Categorical
@@ -48,6 +49,7 @@ FAMILIES: dict[str, type[InputFamily]] = {
         RBF,
         Spline,
         TiedGaussian,
+        WithAtoms,
     )
 }
 LAYERS: dict[str, type[Layer]] = {
@@ -63,7 +65,7 @@ WEIGHTS: dict[str, tuple[str, Callable[[Sequence[int]], Weights]]] = {
     ),
 }
 # Parameters that are logarithms of numbers that may be zero.
-LOGARITHMS = {"log_value", "logits", "log_coefficient"}
+LOGARITHMS = {"log_value", "logits", "log_coefficient", "log_atom"}
 # Whole numbers in a description may exceed the count of numbers in the file by this much.
 _MOST_STATES = 2**16
 
@@ -172,6 +174,8 @@ def _family(data: Mapping[str, Any], stored: Stored) -> InputFamily:
     for name, value in facts.items():
         if isinstance(value, list):
             facts[name] = tuple(value)
+        elif isinstance(value, dict):
+            facts[name] = _family(value, stored)
         elif isinstance(value, int) and value > stored.size + _MOST_STATES:
             raise ValueError(f"{name} is {value}, more than the file has numbers.")
     return family(**facts)

@@ -80,6 +80,11 @@ def input_values(family, p, x):
         return stats.binom.pmf(x[0], family.total, special.expit(p["logit"]))
     if name == "Spline":
         return spline_values(family, p, x[0])
+    if name == "WithAtoms":
+        if x[0] not in family.atoms:
+            return input_values(family.base, p, x)
+        table = np.exp(p["log_atom"]) if family.non_negative else p["atom"]
+        return table[:, family.atoms.index(x[0])]
     raise NotImplementedError(name)
 
 

@@ -34,7 +34,8 @@ CONTINUOUS = {
     "rbf": sub.RBF((-1.0, 0.3, 1.2), 0.8),
     "spline": sub.Spline(6, order=2, domain=(-1.0, 2.0)),
 }
-FAMILIES = DISCRETE | CONTINUOUS
+ATOMS = (0.0, 1.5)
+FAMILIES = DISCRETE | CONTINUOUS | {"atoms": sub.WithAtoms(sub.Gaussian(), ATOMS)}
 KINDS = list(itertools.product(GRAPHS, FAMILIES, LAYERS, WEIGHTS, (1, 3)))
 
 
@@ -59,7 +60,10 @@ def axis(family):
     if family == "spline":
         spans = [gauss_legendre(a, a + 0.75, 4) for a in (-1.0, -0.25, 0.5, 1.25)]
         return tuple(np.concatenate(parts) for parts in zip(*spans, strict=True))
-    return gauss_legendre(-9.0, 9.0, 48)
+    line = gauss_legendre(-9.0, 9.0, 48)
+    if family == "atoms":
+        return np.append(line[0], ATOMS), np.append(line[1], np.ones(len(ATOMS)))
+    return line
 
 
 def domain(family, d):
@@ -74,4 +78,7 @@ def points(family, n, d, seed=0):
         states = all_states([NUM_STATES] * d)
         return states[torch.randint(len(states), (n,), generator=generator)]
     unit = torch.rand(n, d, generator=generator, dtype=torch.float64)
+    if family == "atoms":  # every other number
+        atoms = torch.tensor(ATOMS, dtype=torch.float64)[(unit > 0.75).long()]
+        return torch.where(unit > 0.5, atoms, unit * 8 - 2)
     return unit * 3 - 1 if family == "spline" else unit * 4 - 2

@@ -14,7 +14,7 @@ import torch
 from registry import FAMILIES, GRAPHS, LAYERS, WEIGHTS, build, points
 
 import subtractive as sub
-from subtractive import files
+from subtractive.io import files
 from subtractive.io.files import read_tensors, write_tensors
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -36,12 +36,13 @@ def in_box(
                 f"variable {variable} is both in the box and given: remove it from one of them."
             )
         side, count = box[variable], families[variable].num_states
+        is_smooth = count is None and not families[variable].atoms
         if isinstance(side, AbstractSet):
             states[variable] = _state_mask(side, count, variable)
             continue
         low, high = _interval(side, variable)
-        # Windows are open on the left; the state a itself is inside.
-        lower[0, variable] = low if count is None else math.nextafter(low, -math.inf)
+        # Windows are open on the left; the state or atom a itself is inside.
+        lower[0, variable] = low if is_smooth else math.nextafter(low, -math.inf)
         upper[0, variable] = high
     return Evidence(evidence.x, evidence.observed, lower, upper, states)
 

@@ -123,6 +123,11 @@ class InputFamily(ABC):
     def num_states(self) -> int | None:
         """The states are 0 .. num_states - 1; ``None`` for a continuous family."""
 
+    @property
+    def atoms(self) -> tuple[float, ...]:
+        """The points that have a probability of their own, of a continuous family."""
+        return ()
+
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """The name of the family and its fixed facts as plain data, for files."""

@@ -128,6 +128,28 @@ def choose(mask: Tensor, yes: LeafMessage, no: LeafMessage) -> LeafMessage:
     return LeafMessage(pick(yes.mantissa, no.mantissa, 1.0), pick(yes.exponent, no.exponent, 0.0))
 
 
+def add(first: LeafMessage, second: LeafMessage) -> LeafMessage:
+    """The sum of two messages, entry by entry, whatever their exponents.
+
+    >>> small, large = LeafMessage(torch.ones(1), None), LeafMessage(None, torch.tensor([800.0]))
+    >>> add(large, large).exponent, add(small, small).mantissa
+    (tensor([800.]), tensor([2.]))
+    """
+    if first.exponent is None and second.exponent is None:
+        return LeafMessage(first.some + second.some, None)
+    exponents = [
+        torch.zeros_like(m.some) if m.exponent is None else m.exponent for m in (first, second)
+    ]
+    peak = torch.maximum(*(exponent.detach() for exponent in exponents))
+    peak = torch.where(peak == -math.inf, 0.0, peak)
+    sizes = [(exponent - peak).exp() for exponent in exponents]
+    terms = [
+        size if message.mantissa is None else message.mantissa * size
+        for message, size in zip((first, second), sizes, strict=True)
+    ]
+    return LeafMessage(terms[0] + terms[1], peak)
+
+
 def side_by_side(messages: Sequence[LeafMessage], axis: int = 0) -> LeafMessage:
     """Messages of several regions (axis 0) or several rows (axis 1) as one."""
     if all(message.mantissa is None for message in messages):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from oracles import naive_log_square
-from registry import CONTINUOUS, DISCRETE, KINDS, build, domain, points
+from registry import DISCRETE, KINDS, build, domain, points
 
 import subtractive as sub
 from subtractive.inference.evidence import make_evidence
@@ -15,7 +15,7 @@ every_kind = pytest.mark.parametrize(("graph", "family", "layer", "weights", "ou
 
 @every_kind
 def test_probabilities_sum_to_one(graph, family, layer, weights, outputs):
-    d = 3 if family in CONTINUOUS else 4
+    d = 4 if family in DISCRETE else 3
     p = sub.SquaredCircuit(
         build(graph, family, layer=layer, weights=weights, outputs=outputs, d=d)
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from oracles import gauss_legendre, grid
-from registry import FAMILIES, GRAPHS, LAYERS, WEIGHTS, axis, build
+from registry import ATOMS, FAMILIES, GRAPHS, LAYERS, WEIGHTS, axis, build
 
 import subtractive as sub
 
@@ -20,7 +20,19 @@ MIXED = ["gaussian", "categorical", "spline", "binomial"]
 
 
 def rule(family):
-    return LINE if family in ("gaussian", "rbf") else axis(family)
+    if family in ("gaussian", "rbf"):
+        return LINE
+    if family == "atoms":
+        between = LINE[0] + 0.1  # no node is an atom
+        return np.append(between, ATOMS), np.append(LINE[1], np.ones(len(ATOMS)))
+    return axis(family)
+
+
+def with_atoms(low, high, count, atoms):
+    """Gauss's rule on an interval, and the atoms in it."""
+    nodes, weights = gauss_legendre(low, high, count)
+    inside = [atom for atom in atoms if low <= atom <= high]
+    return np.append(nodes, inside), np.append(weights, np.ones(len(inside)))
 
 
 def squared_kinds():
@@ -230,7 +242,8 @@ def test_distribution_functions_are_sums_or_integrals_of_the_density(case):
                 torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
             continue
         ends = [-0.7, 0.1, 1.3]
-        parts = [gauss_legendre(min(-1.0, nodes[0]), end, 300) for end in ends]
+        atoms = density.families[variable].atoms
+        parts = [with_atoms(min(-1.0, nodes[0]), end, 300, atoms) for end in ends]
         expected = [
             torch.from_numpy(w) @ density.pdf(variable, torch.from_numpy(x), given)
             for x, w in parts
@@ -244,7 +257,6 @@ def test_distribution_functions_are_sums_or_integrals_of_the_density(case):
 def test_boxes_are_sums_over_a_part_of_the_domain(case):
     density, axes = ask(case)
     discrete = [family.num_states is not None for family in density.families]
-    interval = gauss_legendre(-0.2, 0.4, 12)  # between two knots of the spline
     box, inside = {}, list(axes)
     for variable in (0, 2):
         if discrete[variable]:
@@ -252,7 +264,9 @@ def test_boxes_are_sums_over_a_part_of_the_domain(case):
             states = np.array([0.0, 2.0] if variable else [1.0, 2.0])
             inside[variable] = states, np.ones(2)
         else:
-            box[variable], inside[variable] = (-0.2, 0.4), interval
+            atoms = density.families[variable].atoms
+            box[variable] = (-0.2, 0.4)  # between two knots of the spline
+            inside[variable] = with_atoms(-0.2, 0.4, 12, atoms)
     x, w = grid(inside)
     expected = (density.log_prob(x).exp() * w).sum()
     torch.testing.assert_close(density.probability(box), expected, **tolerance(density))

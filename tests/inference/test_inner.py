@@ -7,7 +7,7 @@ import mpmath
 import pytest
 import torch
 from oracles import gauss_legendre, grid, input_of_region, layer_of_region, mp_log_partition
-from registry import CONTINUOUS, FAMILIES, GRAPHS, LAYERS, WEIGHTS, build, domain
+from registry import DISCRETE, FAMILIES, GRAPHS, LAYERS, WEIGHTS, build, domain
 
 import subtractive as sub
 
@@ -35,7 +35,7 @@ def brute_force(first, second, family, d):
 @pytest.mark.parametrize(("graph", "family", "layer", "weights"), KINDS)
 @torch.no_grad()
 def test_inner_products_are_sums_over_the_domain(graph, family, layer, weights):
-    d = 2 if family in CONTINUOUS else 3
+    d = 3 if family in DISCRETE else 2
     first = build(graph, family, layer=layer, weights=weights[0], outputs=2, d=d, seed=1)
     second = build(graph, family, layer=layer, weights=weights[1], outputs=3, d=d, seed=2)
     product = sub.inner(first, second)

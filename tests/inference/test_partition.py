@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 from oracles import mp_log_partition
-from registry import CONTINUOUS, FAMILIES, GRAPHS, LAYERS, WEIGHTS, build, domain
+from registry import DISCRETE, FAMILIES, GRAPHS, LAYERS, WEIGHTS, build, domain
 
 import subtractive as sub
 from subtractive.inference.evidence import make_evidence
@@ -24,7 +24,7 @@ from subtractive.inference.partition import (
 )
 @torch.no_grad()
 def test_z_is_the_sum_of_squares_over_the_domain(family, layer, weights):
-    d = 2 if family in CONTINUOUS else 3
+    d = 3 if family in DISCRETE else 2
     circuit = build("binary", family, layer=layer, weights=weights, outputs=2, d=d)
     x, w = domain(family, d)
     expected = (circuit(x).abs().square().sum(1) * w).sum().log()

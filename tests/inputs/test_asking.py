@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from oracles import gauss_legendre, grid
-from registry import CONTINUOUS, DISCRETE, FAMILIES, axis
+from registry import ATOMS, CONTINUOUS, DISCRETE, FAMILIES, axis
 from scipy import stats
 
 import subtractive as sub
@@ -39,7 +39,9 @@ def tensors(name, *, units=3, size=1, seed=0):
 def rule(name):
     if name == "additive spline":
         name = "spline"
-    nodes, weights = LINE if name in ("gaussian", "rbf") else axis(name)
+    nodes, weights = LINE if name in ("gaussian", "rbf", "atoms") else axis(name)
+    if name == "atoms":
+        nodes, weights = np.append(nodes, ATOMS), np.append(weights, np.ones(len(ATOMS)))
     return torch.from_numpy(nodes), torch.from_numpy(weights)
 
 
