@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.route import Route
@@ -17,6 +18,7 @@ from subtractive.inference.marginal import blocks, plain_leaf, square_leaf
 from subtractive.inference.outside import descend, inside, numbers_per_row
 from subtractive.inputs.drawing import uniforms
 from subtractive.inputs.layer import InputLayer
+from subtractive.inputs.window_sampling import Form, draw_in_window
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Scaled, settle
@@ -46,7 +48,12 @@ def _draw_block(
         columns, seen = drawn[:, scope], evidence.observed[:, scope]  # (n, s)
         real = environment.real if environment.is_complex() else environment
         _check_mass(real.diagonal(dim1=-2, dim2=-1))
-        fresh = layer.family.sample_square(p, real, columns, evidence.pattern(scope), generator)
+        if evidence.is_restricted(scope):
+            window = evidence.window(layer.variables[place])
+            fresh = draw_in_window(Form(layer.family, p, real), window, generator)[:, None]
+        else:
+            pattern = evidence.pattern(scope)
+            fresh = layer.family.sample_square(p, real, columns, pattern, generator)
         drawn[:, scope] = torch.where(seen, columns, fresh)
         return layer.family.values(p, drawn[None][..., scope])
 
@@ -116,6 +123,13 @@ def _draw_values(
         p = layer.tensors(entry.folds, torch.float64)
         pattern = evidence.pattern(variables[0].tolist())
         fresh = layer.family.sample_units(p, unit, columns, pattern, generator)
+        for fold, scope in enumerate(variables.tolist()):
+            if evidence.is_restricted(scope):
+                one = {name: tensor[fold : fold + 1] for name, tensor in p.items()}
+                hot = functional.one_hot(unit[fold], layer.num_units).double()
+                window = evidence.window(variables[fold : fold + 1])
+                drawn_inside = draw_in_window(Form(layer.family, one, hot), window, generator)
+                fresh[fold] = drawn_inside[:, None]
         drawn[:, variables] = torch.where(seen, columns, fresh).movedim(0, 1)
     return drawn
 
