@@ -103,8 +103,8 @@ if TYPE_CHECKING:
     from subtractive.tables.classifier import SubtractiveClassifier as SubtractiveClassifier
     from subtractive.tables.column_types import Categories as Categories
     from subtractive.tables.column_types import Continuous as Continuous
-    from subtractive.tables.column_types import Counts as Counts
     from subtractive.tables.column_types import DataWarning as DataWarning
+    from subtractive.tables.column_types import Ignored as Ignored
     from subtractive.tables.estimator import SubtractiveMixture as SubtractiveMixture
     from subtractive.tables.model_file import load as load
     from subtractive.tables.schema import Schema as Schema
@@ -194,8 +194,8 @@ _PLACES = {
     "SubtractiveMixture": "tables.estimator",
     "Categories": "tables.column_types",
     "Continuous": "tables.column_types",
-    "Counts": "tables.column_types",
     "DataWarning": "tables.column_types",
+    "Ignored": "tables.column_types",
     "load": "tables.model_file",
     "Schema": "tables.schema",
 }

@@ -90,7 +90,9 @@ def sample(options: argparse.Namespace) -> None:
 def impute(options: argparse.Namespace) -> None:
     """Write a table without gaps."""
     model, frame = load_model(options.model), read_frame(options.data)
-    filled = model.impute(frame, sample=options.sample, random_state=options.seed)
+    draws = 1 if options.sample else None
+    filled = model.impute(frame, n_draws=draws, random_state=options.seed)
+    filled = filled[0] if options.sample else filled
     write_frame(as_frame(filled), options.output)
 
 
@@ -105,13 +107,12 @@ def query(options: argparse.Namespace) -> None:
         event = parse_events(options.probability, model.schema_)
         answers["probability"] = model.probability(event, given or None)
     if options.mean:
-        asked = model.condition(given) if given else model
         names = [find_column(name, model.schema_) for name in options.mean]
         known = [name for name in names if name in given]
         if known:
             raise ValueError(f"column {known[0]!r} is given: its mean is not asked.")
-        means = asked.marginal(names).mean_
-        answers["mean"] = {str(name): float(m) for name, m in zip(names, means, strict=True)}
+        means = model.mean(given=given or None)
+        answers["mean"] = {str(name): float(means[name]) for name in names}
     print_json(answers)
 
 
@@ -123,7 +124,7 @@ def info(options: argparse.Namespace) -> None:
         {
             "file_bytes": os.path.getsize(options.model),
             "parameters": sum(p.numel() for p in density.parameters()),
-            "settings": {k: v for k, v in model.get_params().items() if k != "columns"},
+            "settings": {k: v for k, v in model.get_params().items() if k != "schema"},
             "columns": {str(name): describe(schema, name) for name in schema.names},
             "best_validation_score": model.history_.best_score,
             "epochs": len(model.history_.epochs),
@@ -245,6 +246,8 @@ def describe(schema: Any, name: Any) -> str:  # noqa: ANN401 - a name of any kin
     """A column in a few words."""
     if name in schema.constants:
         return f"constant {schema.constants[name]!r}"
+    if name in schema.aside:
+        return "set aside"
     column = schema.variables[schema.place[name]]
     if column.name != name:
         return f"copy of {column.name!r}"

@@ -97,7 +97,7 @@ BOUNDS = {"share": sub.Continuous((0, 1)), "income": sub.Continuous((0, None))}
 def fitted(frame, **settings):
     columns = {name: kind for name, kind in BOUNDS.items() if name in frame} or None
     model = sub.SubtractiveMixture(
-        3, columns=columns, max_epochs=2, random_state=0, **{"structure": "binary", **settings}
+        3, schema=columns, max_epochs=2, random_state=0, **{"structure": "binary", **settings}
     )
     return model.fit(frame)
 

@@ -16,10 +16,14 @@ from torch import Tensor
 from subtractive.inputs.atoms import WithAtoms
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors, Window, state_weights
 from subtractive.inputs.drawing import by_chunks, quadratic, uniforms
+from subtractive.inputs.gaussian import Gaussian, pair_product
+from subtractive.inputs.signed_mixture import draw_gaussian_square
 from subtractive.numerics.inversion import choose_cell, invert
 from subtractive.numerics.leaf_message import relative_values
 
 _LARGEST_BRACKET = 2.0**60
+# A window with a smaller share of the mass has too few digits in the whole distribution function.
+_ENOUGH = 1e-6
 
 
 @final
@@ -58,7 +62,8 @@ class Form:
                 size = size * values.mantissa
             return quadratic(size[0].unflatten(0, points.shape), self.weights)
         found = relative_values(values, self.family.integral(self.p, EVERYWHERE))[0]
-        return (found.unflatten(0, points.shape) * self.weights[:, None]).sum(-1)
+        heights: Tensor = found.unflatten(0, points.shape) * self.weights[:, None]
+        return heights.sum(-1)
 
 
 def draw_in_window(form: Form, window: Window, generator: torch.Generator | None) -> Tensor:
@@ -101,6 +106,28 @@ def _draw_state(
 
 
 def _draw_number(form: Form, window: Window, uniform: Tensor) -> Tensor:
+    """By the distribution function on the whole line, or where that has no digits, in the window.
+
+    Of Gaussians the former is quick, because all rows have the same components.
+    """
+    if not isinstance(form.family, Gaussian) or form.weights.dim() != 3:
+        return _draw_inside(form, window, uniform)
+    total, inside = form.mass(EVERYWHERE), form.mass(window)
+    below = inside - inside if window.lower is None else form.mass(Window(upper=window.lower))
+    mean, log_scale, log_weight = (part[0, 0] for part in pair_product(form.p, form.p))
+    level = (below + uniform * inside) / total
+    drawn = draw_gaussian_square(form.weights, (mean, log_scale, log_weight), level)
+    lower = _bound(window.lower, -math.inf, len(uniform))
+    upper = _bound(window.upper, math.inf, len(uniform))
+    drawn = torch.minimum(torch.maximum(drawn, lower.nextafter(upper)), upper)
+    rows = (inside < _ENOUGH * total).nonzero()[:, 0]
+    if len(rows):
+        part = Window(_rows(window.lower, rows), _rows(window.upper, rows))
+        drawn[rows] = _draw_inside(form.rows(rows), part, uniform[rows])
+    return drawn
+
+
+def _draw_inside(form: Form, window: Window, uniform: Tensor) -> Tensor:
     def draw(rows: slice) -> Tensor:
         index = torch.arange(len(uniform))[rows]
         part = Window(_rows(window.lower, index), _rows(window.upper, index))

@@ -41,7 +41,10 @@ def load(path: str | os.PathLike[str]) -> Density | SubtractiveMixture:
 
 
 def _estimator(data: Mapping[str, Any], density: Density) -> SubtractiveMixture:
-    estimator = SubtractiveMixture(**data["parameters"])
+    parameters = dict(data["parameters"])
+    if "columns" in parameters:  # as files of version 1 name it
+        parameters["schema"] = parameters.pop("columns")
+    estimator = SubtractiveMixture(**parameters)
     schema = schema_from(data["schema"])
     families = [column.family(signed=True) for column in schema.variables]
     if [f.num_states for f in families] != [f.num_states for f in density.families]:

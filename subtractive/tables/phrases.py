@@ -7,8 +7,8 @@ import re
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from subtractive.tables.column_types import NAMES, Continuous, Kind
-from subtractive.tables.columns import States, Tally
+from subtractive.tables.column_types import NAMES, ColumnType, Continuous
+from subtractive.tables.columns import Numeric, States
 from subtractive.tables.schema import Schema
 
 _BETWEEN = re.compile(r"^\s*([^<>=]+?)\s*(<=?)(.+?)(<=?)\s*([^<>=]+?)\s*$")
@@ -41,9 +41,9 @@ def parse_events(phrases: Sequence[str], schema: Schema) -> dict[Hashable, Any]:
     return event
 
 
-def parse_columns(phrases: Sequence[str]) -> dict[str, Kind]:
+def parse_columns(phrases: Sequence[str]) -> dict[str, ColumnType]:
     """Kinds of columns, ``NAME=categorical`` or bounds ``NAME=0:1``."""
-    kinds: dict[str, Kind] = {}
+    kinds: dict[str, ColumnType] = {}
     for phrase in phrases:
         name, _, word = phrase.rpartition("=")
         low, colon, high = word.partition(":")
@@ -54,7 +54,7 @@ def parse_columns(phrases: Sequence[str]) -> dict[str, Kind]:
             )
         if colon:
             bounds = [_number(end, phrase) if end.strip() else None for end in (low, high)]
-            kinds[name] = Continuous(bounds=(bounds[0], bounds[1]))
+            kinds[name] = Continuous(bounds[0], bounds[1])
         else:
             kinds[name] = NAMES[word]
     return kinds
@@ -68,7 +68,7 @@ def parse_value(text: str, name: Hashable, schema: Schema) -> Any:  # noqa: ANN4
     if isinstance(column, States):
         return _among(text, column.values, name)
     value = _number(text, f"{name}={text}")
-    whole = isinstance(column, Tally) or column.whole  # type: ignore[attr-defined]
+    whole = isinstance(column, Numeric) and column.kind == "whole"
     return int(value) if whole and value.is_integer() else value
 
 
