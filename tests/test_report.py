@@ -91,7 +91,7 @@ TABLES = {
         hostile,
     )
 }
-BOUNDS = {"share": sub.Continuous((0, 1)), "income": sub.Continuous((0, None))}
+BOUNDS = {"share": sub.Continuous(0, 1), "income": sub.Continuous(0)}
 
 
 def fitted(frame, **settings):

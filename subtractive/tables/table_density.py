@@ -10,10 +10,11 @@ from typing import Any, final
 import pandas as pd
 from sklearn.utils.metaestimators import available_if
 
-from subtractive.tables import queries, summaries
+from subtractive.tables import queries, receipts, summaries
 from subtractive.tables.columns import States
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.reading import Floats, RandomState, Table
+from subtractive.tables.receipts import Check, Receipt
 from subtractive.tables.view import Given, View
 
 
@@ -132,6 +133,23 @@ class TableQueries(ABC):
         """Mutual information of all pairs of columns, in nats, estimated by exact samples."""
         view = self._view().given(given)
         return summaries.dependence(view, n_samples, random_state)
+
+    def ask(self, question: str, table: AnyTable = None) -> Receipt:
+        """The answer to ``"P(weather = rain | precipitation = 0, temp_max > 20)"``.
+
+        With a table, the receipt also has the matching rows, their share, and whether both agree
+        within chance.
+        """
+        view = self._view()
+        read = None if table is None else self._read(table)
+        return receipts.ask(view, receipts.parse_question(question, view.schema), question, read)
+
+    def check(
+        self, table: AnyTable, *, n_questions: int = 300, random_state: RandomState = 0
+    ) -> Check:
+        """Random questions, and the share of answers that agree with a table within chance."""
+        seed = queries.draw_seed(random_state)
+        return receipts.check(self._view(), self._read(table), n_questions, seed)
 
     def predict(self, X: AnyTable, column: Hashable | None = None) -> pd.Series | pd.DataFrame:
         """The mean, or the most probable value, of a column given the others of each row.
