@@ -50,7 +50,7 @@ def fit(options: argparse.Namespace) -> None:
         "covariance": options.covariance,
         "max_epochs": options.epochs,
         "unknown": options.unknown,
-        "columns": parse_columns(options.column) or None,
+        "schema": parse_columns(options.column) or None,
     }
     given = {name: value for name, value in chosen.items() if value is not None}
     model = SubtractiveMixture(**given, verbose=not options.quiet, random_state=options.seed)

@@ -50,6 +50,7 @@ from subtractive.tables.training_rows import (
     split,
 )
 from subtractive.tables.transforms import Transform, affine
+from subtractive.tables.weight_average import WeightAverage
 
 KINDS = ("squared", "monotonic", "squared-monotonic")
 STRUCTURES = ("auto", "binary", "linear", "flat", "chow-liu")
@@ -66,6 +67,9 @@ ROWS_PER_COLUMN = 100
 # Adam's rate falls to a hundredth of this over so many steps, in so many epochs at least.
 RATE, STEPS, LEAST_EPOCHS = 0.03, 1500, 12
 STEPS_AFTER_EM = 200
+# Epochs over which weights are averaged, and nats per column by which an average may look worse
+# than the best epoch.
+AVERAGED, LUCK = 2.0, 0.01
 # Beyond so many components times columns a step spends its time on the integrals of all pairs of
 # components, whatever the number of rows: fewer epochs must do.
 WIDE, LEAST_EPOCHS_IF_WIDE = 2000, 4
@@ -203,8 +207,10 @@ class Recipe:
     ) -> History:
         limits, power = scale_limits(data.columns), 1 if self.kind == "monotonic" else 2
         limit_scales(density, limits, power)
-        optimizer.register_step_post_hook(lambda *_: limit_scales(density, limits, power))
         size = batch_size(data.train)
+        average = WeightAverage(density, data.valid, AVERAGED * len(data.train.x) / size)
+        optimizer.register_step_post_hook(lambda *_: limit_scales(density, limits, power))
+        optimizer.register_step_post_hook(lambda *_: average.update())
         generator = torch.Generator().manual_seed(seed)
         history = fit(
             density,
@@ -216,9 +222,14 @@ class Recipe:
             batch_size=size,
             max_epochs=num_epochs,
             patience=max(10, num_epochs // 3),
+            callbacks=[average.judge],
             seed=seed,
             progress=self.progress,
         )
+        # The best of many single epochs is in part luck, which an average is not.
+        if average.best_score > history.best_score - LUCK * len(data.columns):
+            density.load_state_dict(average.best)
+            history.best_score, history.best_epoch = average.best_score, average.best_epoch
         return in_table_units(history, data)
 
     def _candidates(self, data: Data, seed: int) -> Iterator[Candidate]:
