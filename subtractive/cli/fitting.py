@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 
 from subtractive import SubtractiveMixture, load, write_report
-from subtractive.cli.parsing import parse_columns, parse_missing
 from subtractive.cli.printing import print_json
 from subtractive.io.table_reading import read_frame
 from subtractive.io.writing import check_writable
 from subtractive.tables.model_selection import FitInterrupted
+from subtractive.tables.parsing import parse_columns, parse_missing
 
 
 def fit(options: argparse.Namespace) -> None:
