@@ -121,13 +121,7 @@ def _csv_pieces(
 
 def _format(header: Sequence[str]) -> dict[str, Any]:
     """A file of comma-separated values after its header; only named words are missing values."""
-    return {
-        "names": header,
-        "header": None,
-        "index_col": False,
-        "keep_default_na": False,
-        "float_precision": "round_trip",
-    }
+    return {"names": header, "header": None, "index_col": False, "keep_default_na": False}
 
 
 def _chunks(file: TextIO, header: Sequence[str], **options: Any) -> Iterator[pd.DataFrame]:  # noqa: ANN401
