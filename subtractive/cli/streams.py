@@ -119,6 +119,8 @@ def is_text(schema: Schema, name: Hashable) -> bool:
     """Whether the values of a column are texts."""
     if name in schema.constants:
         return isinstance(schema.constants[name], str)
+    if name in schema.aside:
+        return False
     return bool(schema.variables[schema.place[name]].decode(np.zeros(1)).dtype == object)
 
 

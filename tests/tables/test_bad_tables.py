@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from frames import BOUNDS, mixed_frame, quick
-from scipy.sparse import eye_array
+from scipy.sparse import csr_array
 
 import subtractive as sub
 
@@ -246,7 +246,7 @@ def test_a_bad_question_is_refused_by_name(fitted, ask, message):
 
 def test_sparse_tables_are_refused_as_scikit_learn_does():
     with pytest.raises(TypeError, match="Sparse data was passed"):
-        quick().fit(eye_array(5).tocsr())
+        quick().fit(csr_array(np.eye(5)))
 
 
 def test_an_array_of_another_width_is_refused():
