@@ -35,7 +35,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP) ## a ring with two components, exact answers, and a page about a real table, in out/
 # One thread: the models are small, and threads would wait for each other.
-	@OMP_NUM_THREADS=1 $(RUN) -m subtractive.demo --out out
+	@OMP_NUM_THREADS=1 $(RUN) -m subtractive demo --output out
 
 experiments: $(STAMP) ## the quick form of every experiment of the paper, in out/ (goes on where it ended)
 	@OMP_NUM_THREADS=1 $(RUN) -m studies all --quick --resume --workers $(JOBS) --out out

@@ -76,10 +76,12 @@ def deep(kind: str, rows: Splits, plan: Plan, seed: int) -> sub.Density:
 
 def from_em(kind: str, rows: Splits, plan: Plan, seed: int) -> sub.Density:
     """A flat circuit of full covariances, started from EM."""
-    components = sub.fit_gaussian_mixture(rows.train, plan.num_units, num_restarts=3, seed=seed)
+    components = sub.learning.fit_gaussian_mixture(
+        rows.train, plan.num_units, num_restarts=3, seed=seed
+    )
     if kind == "NPC²":
-        return sub.squared_gaussian_mixture(*components)
-    return sub.monotonic_gaussian_mixture(*components)
+        return sub.reductions.squared_gaussian_mixture(*components)
+    return sub.reductions.monotonic_gaussian_mixture(*components)
 
 
 PLANS = {

@@ -65,7 +65,7 @@ def build(tree: str, family: str, num_variables: int, num_units: int) -> sub.Squ
             TREES[tree](num_variables),
             FAMILIES[family],
             num_units=num_units,
-            initialise=sub.normal(),
+            initialise=sub.init.normal(),
             seed=0,
             dtype=torch.float64,
         )

@@ -11,6 +11,7 @@ import math
 import os
 import pkgutil
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import fields
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -41,6 +42,8 @@ for _module in pkgutil.iter_modules(inputs_package.__path__, "subtractive.inputs
 LOGARITHMS = {"log_value", "logits", "log_coefficient", "log_atom"}
 # Whole numbers in a description may exceed the count of numbers in the file by this much.
 _MOST_STATES = 2**16
+# So many numbers need not be counted before they are made.
+_SMALL = 2**20
 
 
 class Stored(NamedTuple):
@@ -175,11 +178,27 @@ def _input_layer(
             families, scopes, num_units=num_units, generator=None, is_shared=is_shared
         )
 
-    with torch.device("meta"):  # shapes without memory
-        expected = {name: tuple(t.shape) for name, t in build().state_dict().items()}
+    # Shapes without memory take torch long to prepare: not for what is small for certain.
+    is_small = num_units * sum(map(_most_numbers, families, scopes)) <= _SMALL
+    with nullcontext() if is_small else torch.device("meta"):
+        layer = build()
+    expected = {name: tuple(tensor.shape) for name, tensor in layer.state_dict().items()}
     if shapes != expected:
         raise ValueError(f"expected inputs of shapes {expected}, found {shapes}.")
-    return build()
+    return layer if is_small else build()
+
+
+def _most_numbers(family: InputFamily, scope: Sequence[int]) -> int:
+    """How many numbers one unit over some variables may have, at most."""
+    return max(len(scope) ** 2, _largest(family.describe()))
+
+
+def _largest(fact: object) -> int:
+    """The largest whole number in a description, or how many entries it has."""
+    if isinstance(fact, Mapping | list | tuple):
+        entries = list(fact.values()) if isinstance(fact, Mapping) else list(fact)
+        return max([len(entries), *map(_largest, entries)])
+    return fact if isinstance(fact, int) else 0
 
 
 def _weights(name: str, stored: Stored) -> Weights:

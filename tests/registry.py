@@ -20,9 +20,9 @@ GRAPHS = {
 }
 LAYERS = {"hadamard": sub.HadamardLayer, "kronecker": sub.KroneckerLayer}
 WEIGHTS = {
-    "real": (sub.real_weights, sub.normal()),
-    "positive": (sub.positive_weights, sub.uniform()),
-    "complex": (sub.complex_weights, sub.normal()),
+    "real": (sub.real_weights, sub.init.normal()),
+    "positive": (sub.positive_weights, sub.init.uniform()),
+    "complex": (sub.complex_weights, sub.init.normal()),
 }
 NUM_STATES = 3
 DISCRETE = {

@@ -16,6 +16,7 @@ ORDER = [
     "numerics",
     "io",
     "inputs",
+    "init",
     "circuits",
     "inference",
     "densities",
@@ -28,8 +29,6 @@ ORDER = [
     "report",
     "data",
     "__init__",
-    "demo",
-    "commands",
     "cli",
     "__main__",
 ]
@@ -198,7 +197,7 @@ def planted(tmp_path: Path) -> Path:
         "circuits/circuit.py": "from planted.inputs import base\nfrom . import layers",
         "circuits/layers.py": "",
         "densities/squared.py": "from planted import circuits\ndef f():\n    import scipy",
-        "demo.py": "import planted as sub",
+        "cli/demo.py": "import planted as sub",
     }
     for name, source in sources.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.initialisers import Initialiser, dirichlet, log_normal, normal, uniform
 from subtractive.circuits.weights import RealWeights, positive_weights, real_weights
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
 from subtractive.inference.evidence import make_evidence
+from subtractive.init import Initialiser, dirichlet, log_normal, normal, uniform
 from subtractive.inputs.categorical import Categorical
 from subtractive.inputs.embedding import Embedding
 from subtractive.regions.trees import linear_tree

@@ -45,7 +45,7 @@ def train(
     seed: int = 0,
 ) -> sub.History:
     """Fit a density to the first of two tables and keep its best epoch by the second."""
-    optimizer = optimizer or sub.relative_adam(density, schedule.learning_rate)
+    optimizer = optimizer or sub.learning.relative_adam(density, schedule.learning_rate)
     decay = CosineAnnealingLR(optimizer, schedule.epochs, schedule.learning_rate / 100)
     return sub.fit(
         density,
@@ -76,7 +76,7 @@ def train_ensemble(
     """
     ensemble = Ensemble(members)
     rows, valid, test = data
-    optimizer = sub.relative_adam(ensemble.joint, schedule.learning_rate)
+    optimizer = sub.learning.relative_adam(ensemble.joint, schedule.learning_rate)
     if smoothing is not None:
         layer = ensemble.joint.circuit.input_layers[0]
         strengths = torch.tensor(smoothing)[layer.variables[:, 0] // 2]

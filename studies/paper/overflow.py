@@ -23,15 +23,15 @@ from subtractive.circuits.evaluation import (
     traverse,
     waiting_leaves,
 )
-from subtractive.circuits.initialisers import Initialiser
 from subtractive.inference.partition import log_square_partition, square_integrals
+from subtractive.init import Initialiser
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import log_sum_of_squares, to_scaled
 from subtractive.report.figures import MODEL, OTHER, quiet
 
 WEIGHTS: dict[str, Callable[[], Initialiser]] = {
-    "uniform": sub.uniform,
-    "dirichlet": sub.dirichlet,
+    "uniform": sub.init.uniform,
+    "dirichlet": sub.init.dirichlet,
 }
 PLAIN = {"plain 32 bit": torch.float32, "plain 64 bit": torch.float64}
 SCALED, SIGNED = "scaled", "signed log"

@@ -245,19 +245,19 @@ def from_em(recipe: Recipe, splits: Splits, seed: int) -> sub.Density:
     """A Gaussian mixture found by EM, as a sum of squares or additive."""
     rows = splits.train[: recipe.em_rows]
     work = len(rows) * recipe.units * rows.shape[1] ** 2
-    found = sub.fit_gaussian_mixture(
+    found = sub.learning.fit_gaussian_mixture(
         rows, recipe.units, num_restarts=3 if work < 5e7 else 1, seed=seed
     )
     kept = found.weights > 0
     parts = (found.weights[kept], found.means[kept], found.covariances[kept])
     if recipe.model == FROM_EM:
-        return sub.squared_gaussian_mixture(*parts, dtype=torch.float64)
-    return sub.monotonic_gaussian_mixture(*parts, dtype=torch.float64)
+        return sub.reductions.squared_gaussian_mixture(*parts, dtype=torch.float64)
+    return sub.reductions.monotonic_gaussian_mixture(*parts, dtype=torch.float64)
 
 
 def from_frames(recipe: Recipe, splits: Splits, seed: int) -> sub.Density:
     """Frames, with several Gaussians in each."""
-    return sub.semi_tied_mixture(
+    return sub.learning.semi_tied_mixture(
         splits.train,
         recipe.frames,
         recipe.units,

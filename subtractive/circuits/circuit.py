@@ -18,9 +18,9 @@ from subtractive.circuits.building import (
     fold_labels,
 )
 from subtractive.circuits.evaluation import LeafSource, evaluate, reference
-from subtractive.circuits.initialisers import Initialiser, uniform
 from subtractive.circuits.layers import HadamardLayer, Layer
 from subtractive.circuits.weights import WeightKind, Weights, real_weights
+from subtractive.init import Initialiser, uniform
 from subtractive.inputs.base import InputFamily
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.leaf_message import LeafMessage

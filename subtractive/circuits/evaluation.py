@@ -28,7 +28,7 @@ from subtractive.numerics.signed_log import (
     mix_signed_gram,
     multiply_signed,
 )
-from subtractive.numerics.transforms import is_transformed
+from subtractive.numerics.transforms import full_precision, is_transformed
 from subtractive.regions.folding import CONTRACTION, TRANSPOSED, FoldedSchedule, LeafCall
 
 M = TypeVar("M", LeafMessage, Message, LeafMessage | SignedLog)
@@ -44,29 +44,45 @@ _MODERATE = {torch.float32: 1e4, torch.float64: 1e60}
 _BLOCK, _FEWEST_ROWS = 2**17, 16
 
 
-def evaluate(schedule: FoldedSchedule, layers: Sequence[Layer], source: LeafSource) -> Scaled:
+@full_precision
+def evaluate(
+    schedule: FoldedSchedule,
+    layers: Sequence[Layer],
+    source: LeafSource,
+    rows: Tensor | None = None,
+    dtype: torch.dtype | None = None,
+) -> Scaled:
     """The root's message, for all rows or, if it is the same for all, for one.
 
-    By fused layers; rows of which underflow or cancellation took digits, by the reference path.
+    By fused layers. Rows of which cancellation or underflow took digits are evaluated again: in
+    double precision where that is not what the parameters have, else by the reference path.
     """
     if is_transformed():  # no step may depend on the numbers
         return to_scaled(LeafMessage(*reference(schedule, layers, source)))
-    root, rows = _fused(schedule, layers, leaves_of(schedule, source))
-    if rows is None:
+    root, lost = _fused(schedule, layers, leaves_of(schedule, source, rows, dtype))
+    if lost is None:
         return root
-    again = to_scaled(LeafMessage(*reference(schedule, layers, source, rows)))
-    num_rows = root.mantissa.shape[1]
-    if len(rows) == num_rows:
-        return again
-    # Without the rows that need the other path: their gradients are not always finite.
-    flags = torch.zeros(num_rows, device=rows.device).index_fill(0, rows, 1.0)
-    others = (flags == 0).nonzero()[:, 0]
-    rest, _ = _fused(schedule, layers, leaves_of(schedule, source, others))
-    back = torch.cat([others, rows]).argsort()
-    mantissa = torch.cat([rest.mantissa.to(again.mantissa.dtype), again.mantissa], 1)
-    return Scaled(mantissa[:, back], torch.cat([rest.log_scale, again.log_scale], 1)[:, back])
+    again = lost if rows is None else rows[lost]
+    if root.mantissa.dtype in (torch.float32, torch.complex64):
+        exact = evaluate(schedule, layers, source, again, torch.float64)
+    else:
+        exact = to_scaled(LeafMessage(*reference(schedule, layers, source, again)))
+    if len(lost) == root.mantissa.shape[1]:
+        return exact
+    if not bool(root.mantissa.isfinite().all()):  # and neither would be gradients
+        is_kept = torch.ones(root.mantissa.shape[1], device=lost.device).index_fill(0, lost, 0.0)
+        kept = is_kept.nonzero()[:, 0]
+        others = kept if rows is None else rows[kept]
+        rest, _ = _fused(schedule, layers, leaves_of(schedule, source, others, dtype))
+        back = torch.cat([kept, lost]).argsort()
+        mantissa = torch.cat([rest.mantissa.to(exact.mantissa.dtype), exact.mantissa], 1)
+        log_scale = torch.cat([rest.log_scale, exact.log_scale], 1)
+        return Scaled(mantissa[:, back], log_scale[:, back])
+    mantissa = root.mantissa.to(exact.mantissa.dtype).index_copy(1, lost, exact.mantissa)
+    return Scaled(mantissa, root.log_scale.index_copy(1, lost, exact.log_scale.double()))
 
 
+@full_precision
 def reference(
     schedule: FoldedSchedule,
     layers: Sequence[Layer],

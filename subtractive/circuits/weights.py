@@ -10,7 +10,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from subtractive.circuits.initialisers import Initialiser
+from subtractive.init import Initialiser
 from subtractive.io.registry import Registry
 
 WEIGHTS: Registry[Weights] = Registry("kind of weights")

@@ -23,6 +23,7 @@ from subtractive.inference.evidence import (
     Evidence,
     as_mask,
     as_table,
+    check_device,
     check_points,
     check_possible,
     check_variables,
@@ -36,6 +37,7 @@ from subtractive.inference.univariate import Answers, as_row
 from subtractive.inputs.base import InputFamily, TestFunctions
 from subtractive.inputs.test_functions import CumulativeAt, DensityAt, Moments
 from subtractive.io.files import write_tensors
+from subtractive.numerics.transforms import is_transformed
 
 Values = Mapping[int, float]  # variable -> value
 Given = Values | Tensor | None
@@ -103,12 +105,14 @@ class Density(nn.Module, ABC):
 
         It is computed again only if a number of the density has changed, or to be differentiated.
         """
-        known = recall(self)
+        check_device(self.device)
+        known = None if is_transformed() else recall(self)
         if known is not None and not torch.is_grad_enabled():
             return known
         log_normaliser = self.log_normaliser()
-        if known is None and self.check_normaliser(log_normaliser.detach()):
-            remember(self, log_normaliser)
+        if known is None and not is_transformed():
+            if self.check_normaliser(log_normaliser.detach()):
+                remember(self, log_normaliser)
         return log_normaliser
 
     def log_prob(self, x: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import log_sum_exp, to_scaled
+from subtractive.numerics.transforms import full_precision
 
 
 @final
@@ -67,6 +68,7 @@ class Mixture(Density):
             members = torch.stack(one_by_one, -1)
         return members + self.logits.double().log_softmax(0)
 
+    @full_precision
     def _quick_log_members(self, evidence: Evidence) -> Tensor | None:
         """log p_m(evidence), (n, m), if all members can be evaluated together."""
         if len(evidence) == 0 or evidence.lower is not None or evidence.upper is not None:

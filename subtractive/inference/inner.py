@@ -19,6 +19,7 @@ from subtractive.inputs.base import EVERYWHERE
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Scaled, safe_log, to_scaled
 from subtractive.numerics.signed_log import SignedLog
+from subtractive.numerics.transforms import full_precision
 
 
 def inner(first: Circuit, second: Circuit) -> Tensor:
@@ -40,6 +41,7 @@ def log_inner(first: Circuit, second: Circuit) -> tuple[Tensor, Tensor]:
     return log_abs[0, 0], root.mantissa.sgn()[0, 0]
 
 
+@full_precision
 def _cross_root(first: Circuit, second: Circuit) -> Scaled:
     _check_comparable(first, second)
     schedule = first.schedule

@@ -20,6 +20,7 @@ from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import OBSERVED, square_leaves
 from subtractive.numerics.leaf_message import LeafMessage, double
 from subtractive.numerics.scaled import Message, divide
+from subtractive.numerics.transforms import full_precision
 from subtractive.regions.folding import FoldedSchedule
 
 AtInput = Callable[[int, Tensor], LeafMessage | None]
@@ -44,6 +45,7 @@ class Call(NamedTuple):
     is_read: bool  # whether regions visited later see its vector
 
 
+@full_precision
 def inside(circuit: Circuit, schedule: FoldedSchedule, evidence: Evidence) -> Inside:
     """Forward once and keep every message."""
     leaves = leaves_of(schedule, square_leaves(circuit, evidence))
@@ -92,6 +94,7 @@ def numbers_per_row(circuit: Circuit) -> int:
     return max(8 * largest, min(48 * largest, 2**15 if has_many_states else 2**17))
 
 
+@full_precision
 def descend(inside: Inside, at_input: AtInput) -> None:
     """Visit every input region that is not observed, with its environment (n, i, j).
 

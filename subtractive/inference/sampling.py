@@ -26,6 +26,7 @@ from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Message
+from subtractive.numerics.transforms import full_precision
 from subtractive.regions.folding import FoldedSchedule
 
 
@@ -65,6 +66,7 @@ def _draw_block(
 
 
 @torch.no_grad()
+@full_precision
 def sample_plain(
     circuit: Circuit, evidence: Evidence, generator: torch.Generator | None
 ) -> Tensor:

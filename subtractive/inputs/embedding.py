@@ -15,6 +15,7 @@ from subtractive.inputs.base import EVERYWHERE, Tensors, Window, state_weights
 from subtractive.inputs.statistics import Sample, histogram
 from subtractive.inputs.univariate import UnivariateFamily
 from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.transforms import is_transformed
 from subtractive.numerics.validation import whole_number
 
 # How many states are widened at a time: few enough for a processor's cache.
@@ -62,6 +63,13 @@ def table_gram(left: Tensor, right: Tensor, weights: Tensor | None) -> Tensor:
     products = left[:, :, None, :] * right[:, None, :, :]  # (f, i, j, v)
     sums = weights @ products.flatten(1, 2).mT  # (f, m, i j)
     return sums.view(*sums.shape[:2], left.shape[1], right.shape[1])
+
+
+def wide_gram(table: Tensor) -> Tensor:
+    """``T Tᵀ``, (f, i, j) in float64, of a table (f, i, v) in float32."""
+    if is_transformed():
+        return table.double() @ table.double().mT
+    return WideGram.apply(table)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class WideGram(torch.autograd.Function):
@@ -133,7 +141,7 @@ class Embedding(UnivariateFamily):
 
     def gram(self, p: Tensors, q: Tensors, window: Window) -> LeafMessage:
         if q is p and window is EVERYWHERE and p["table"].dtype == torch.float32:
-            return LeafMessage(WideGram.apply(p["table"])[:, None], None)  # type: ignore[no-untyped-call]
+            return LeafMessage(wide_gram(p["table"])[:, None], None)
         left = p["table"].double()
         right = left if q is p else q["table"].double()
         return LeafMessage(table_gram(left, right, window_weights(window, left)), None)

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from subtractive.numerics.transforms import is_transformed
+
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 # How large a tensor is computed at a time.
@@ -37,6 +39,8 @@ def log_density(x: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
 
 def log_densities(x: Tensor, mean: Tensor, log_scale: Tensor) -> Tensor:
     """``log N(x; μ, σ)`` of values (f, n, 1) and units (f, i), (f, n, i)."""
+    if is_transformed():
+        return log_density(x, mean[:, None], log_scale[:, None])
     return _LogDensities.apply(x, mean, log_scale)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -45,12 +49,15 @@ def log_overlaps(mean: Tensor, log_scale: Tensor, others: tuple[Tensor, Tensor])
 
     .. math:: -\frac{(μ_i - μ_j)^2}{2 t} - \frac{1}{2} \log 2πt, \quad t = σ_i^2 + σ_j^2
 
-    ``None`` says that the variances differ too much to be added as plain numbers.
+    ``None`` says that the variances differ too much to be added as plain numbers, or that whether
+    they do must not be asked.
 
     >>> one = torch.zeros(1, 1), torch.zeros(1, 1)
     >>> log_overlaps(*one, one).exp()
     tensor([[[0.2821]]])
     """
+    if is_transformed():
+        return None
     with torch.no_grad():
         both = log_scale if others[1] is log_scale else torch.cat([log_scale, others[1]], -1)
         low, high = both.amin(-1, keepdim=True), both.amax(-1, keepdim=True)

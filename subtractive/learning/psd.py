@@ -56,8 +56,8 @@ def fit_psd_model(
     follows from how far rows are from the points.
 
     >>> data = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
-    >>> model = sub.fit_psd_model(data, 5)
-    >>> sub.squared_psd_model(*model, dtype=torch.float64).log_partition().abs() < 1e-6
+    >>> model = sub.learning.fit_psd_model(data, 5)
+    >>> sub.reductions.squared_psd_model(*model, dtype=torch.float64).log_partition().abs() < 1e-6
     tensor(True)
     """
     x = _finite_rows(data)

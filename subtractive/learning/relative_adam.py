@@ -19,7 +19,7 @@ def relative_adam(density: Density, learning_rate: float = 0.03) -> torch.optim.
 
     >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=4, seed=0)
     >>> density = sub.SquaredCircuit(circuit)
-    >>> optimizer = sub.relative_adam(density, learning_rate=0.01)
+    >>> optimizer = sub.learning.relative_adam(density, learning_rate=0.01)
     >>> history = sub.fit(
     ...     density, torch.randn(100, 2), optimizer=optimizer, max_epochs=3, progress=False
     ... )

@@ -56,7 +56,7 @@ def semi_tied_mixture(
     that differ more in size than in place. Rows must have no gaps.
 
     >>> rows = torch.randn(200, 3, generator=torch.Generator().manual_seed(0)).cumsum(1)
-    >>> density = sub.semi_tied_mixture(rows, num_transforms=2, num_units=4)
+    >>> density = sub.learning.semi_tied_mixture(rows, num_transforms=2, num_units=4)
     >>> history = sub.fit(density, rows, max_epochs=5, progress=False)
     >>> density.marginal([0, 2]).log_prob(rows[:, [0, 2]]).shape
     torch.Size([200])

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
 import torch
 from torch import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def is_transformed() -> bool:
@@ -12,11 +19,26 @@ def is_transformed() -> bool:
 
 
 def is_batched(tensor: Tensor) -> bool:
-    """Whether a tensor is several at once, so that nothing may be written into it."""
-    kinds = torch._C._functorch
-    return bool(kinds.is_batchedtensor(tensor) or kinds.is_legacy_batchedtensor(tensor))
+    """Whether a tensor is several at once: nothing may depend on its numbers."""
+    functorch = torch._C._functorch
+    if functorch.is_legacy_batchedtensor(tensor):
+        return True
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return False
 
 
-def without_autocast(device: torch.device) -> torch.autocast:
-    """A context in which products keep the precision of their factors."""
-    return torch.autocast(device.type, enabled=False)
+def full_precision(function: Callable[P, R]) -> Callable[P, R]:
+    """Switch autocast off inside a function: where terms cancel, half precision has no digits."""
+
+    @wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+        if not kinds:
+            return function(*args, **kwargs)
+        with torch.autocast(kinds[0], enabled=False), torch.autocast(kinds[-1], enabled=False):
+            return function(*args, **kwargs)
+
+    return wrapped

@@ -34,7 +34,9 @@ def squared_gaussian_mixture(
 
     Weights are (k,), means (k, d), covariances (k, d, d).
 
-    >>> p = sub.squared_gaussian_mixture(torch.ones(1), torch.zeros(1, 2), torch.eye(2)[None])
+    >>> p = sub.reductions.squared_gaussian_mixture(
+    ...     torch.ones(1), torch.zeros(1, 2), torch.eye(2)[None]
+    ... )
     >>> p.log_prob(torch.zeros(1, 2)).exp() * 2 * torch.pi
     tensor([1.0000], dtype=torch.float64, grad_fn=<MulBackward0>)
     """
@@ -51,7 +53,9 @@ def monotonic_gaussian_mixture(
 
     Weights are (k,), means (k, d), covariances (k, d, d).
 
-    >>> p = sub.monotonic_gaussian_mixture(torch.ones(1), torch.zeros(1, 2), torch.eye(2)[None])
+    >>> p = sub.reductions.monotonic_gaussian_mixture(
+    ...     torch.ones(1), torch.zeros(1, 2), torch.eye(2)[None]
+    ... )
     >>> p.log_partition()
     tensor(0., dtype=torch.float64, grad_fn=<SelectBackward0>)
     """
@@ -74,7 +78,7 @@ def from_sklearn(
     >>> from sklearn.mixture import GaussianMixture
     >>> x = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
     >>> fitted = GaussianMixture(2, random_state=0).fit(x)
-    >>> p = sub.from_sklearn(fitted)
+    >>> p = sub.reductions.from_sklearn(fitted)
     >>> abs(p.log_prob(x).mean().item() - fitted.score(x)) < 1e-4
     True
     """

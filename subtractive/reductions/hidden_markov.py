@@ -47,7 +47,9 @@ def monotonic_hidden_markov_model(
 
     >>> table = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
     >>> stay = torch.tensor([[0.95, 0.05], [0.05, 0.95]])
-    >>> p = sub.monotonic_hidden_markov_model(torch.tensor([0.5, 0.5]), stay, [table] * 10)
+    >>> p = sub.reductions.monotonic_hidden_markov_model(
+    ...     torch.tensor([0.5, 0.5]), stay, [table] * 10
+    ... )
     >>> p.log_marginal(torch.zeros(1, 10), torch.arange(10) == 0).exp().detach()
     tensor([0.5500], dtype=torch.float64)
     """

@@ -42,7 +42,7 @@ def squared_psd_model(
     ``bandwidth`` is one number, one per variable (d,), or one per point and variable (m, d).
 
     >>> matrix = torch.tensor([[1.0, -0.9], [-0.9, 1.0]])
-    >>> p = sub.squared_psd_model(torch.tensor([[-1.0], [1.0]]), matrix)
+    >>> p = sub.reductions.squared_psd_model(torch.tensor([[-1.0], [1.0]]), matrix)
     >>> p.circuit.num_outputs  # the rank of the matrix
     2
     """
@@ -67,7 +67,7 @@ def psd_model(density: SquaredCircuit) -> PSDModel:
     Z is kept, but for rounding: the matrix takes up what Gaussian densities have over kernels.
 
     >>> circuit = sub.Circuit(sub.flat(3), sub.Gaussian(), num_units=4, num_outputs=2)
-    >>> model = sub.psd_model(sub.SquaredCircuit(circuit))
+    >>> model = sub.reductions.psd_model(sub.SquaredCircuit(circuit))
     >>> model.points.shape, torch.linalg.matrix_rank(model.matrix).item()
     (torch.Size([4, 3]), 2)
     """

@@ -75,7 +75,7 @@ class SignedMixture:
         """The weights, means and covariances of Gaussian components.
 
         >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3)
-        >>> mixture = sub.signed_mixture(sub.SquaredCircuit(circuit))
+        >>> mixture = sub.reductions.signed_mixture(sub.SquaredCircuit(circuit))
         >>> mixture.gaussians().means.shape
         torch.Size([6, 2])
         """
@@ -96,7 +96,7 @@ def signed_mixture(density: SquaredCircuit) -> SignedMixture:
     Products of inputs that never meet have no mass, and are left out.
 
     >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, dtype=torch.float64)
-    >>> mixture = sub.signed_mixture(sub.SquaredCircuit(circuit))
+    >>> mixture = sub.reductions.signed_mixture(sub.SquaredCircuit(circuit))
     >>> mixture.weights.shape, torch.allclose(mixture.weights.sum(), torch.ones(1).double())
     (torch.Size([6]), True)
     """

@@ -92,7 +92,7 @@ def _model_scores(view: View, variables: list[int], rows: Rows) -> Floats:
     """Log-densities of the continuous columns, the others integrated out exactly."""
     density = view.density.marginal(variables)
     codes = view.codes[rows][:, variables]
-    slope = sum(view.scale(v).log_slope(view.values(v)[rows]) for v in variables)
+    slope = sum(view.scale(v).log_abs_det_jacobian(view.values(v)[rows]) for v in variables)
     impossible = np.isnan(codes).any(1)  # complete, yet outside of what a column may hold
     scores = density.log_prob(as_tensor(codes)).numpy() + slope
     return np.where(impossible, -np.inf, scores)

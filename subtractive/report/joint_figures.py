@@ -126,7 +126,7 @@ def curves_by_state(view: View, number: int, group: int) -> Figure:
         with torch.no_grad():
             codes = as_tensor(column.encode(points))
             log_density = view.density.pdf(number, codes, {group: float(one)}).log().numpy()
-        curve = np.exp(log_density + column.log_slope(points))
+        curve = np.exp(log_density + column.log_abs_det_jacobian(points))
         axes.stairs(scaled, edges, fill=True, color=DATA)
         axes.plot(points, curve, color=MODEL, lw=1.4)
         axes.set_ylim(0, 1.1 * max(float(scaled.max()), min(curve.max(), 2 * scaled.max())))

@@ -20,8 +20,8 @@ from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
 from subtractive.report.words import state
 from subtractive.tables.columns import Column, Scale, States
+from subtractive.tables.containers import AnyTable
 from subtractive.tables.estimator import SubtractiveMixture
-from subtractive.tables.looks import AnyTable
 from subtractive.tables.reading import Content, Floats, RawColumn, Table
 from subtractive.tables.schema import Encoded, Schema
 from subtractive.tables.validation import read_table
@@ -128,7 +128,7 @@ def density_of_values(view: View, variable: int, values: Floats) -> Floats:
     """The exact density of a continuous column at values (q,), in users' units."""
     column = view.scale(variable)
     density = view.density.pdf(variable, as_tensor(column.encode(values)))
-    return _in_units(density.log(), column.log_slope(values))
+    return _in_units(density.log(), column.log_abs_det_jacobian(values))
 
 
 @torch.no_grad()
@@ -136,7 +136,7 @@ def density_of_pairs(view: View, pair: tuple[int, int], values: tuple[Floats, Fl
     """The exact density of two continuous columns at pairs of values (q,), in users' units."""
     columns = [view.scale(variable) for variable in pair]
     codes = np.stack([c.encode(v) for c, v in zip(columns, values, strict=True)], 1)
-    slope = sum(c.log_slope(v) for c, v in zip(columns, values, strict=True))
+    slope = sum(c.log_abs_det_jacobian(v) for c, v in zip(columns, values, strict=True))
     return _in_units(view.density.marginal(pair).log_prob(as_tensor(codes)), np.asarray(slope))
 
 
@@ -159,5 +159,5 @@ def as_tensor(codes: Floats) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(codes))
 
 
-def _in_units(log_density: Tensor, log_slope: Floats) -> Floats:
-    return np.asarray((log_density + as_tensor(log_slope)).exp().numpy())
+def _in_units(log_density: Tensor, log_abs_det_jacobian: Floats) -> Floats:
+    return np.asarray((log_density + as_tensor(log_abs_det_jacobian)).exp().numpy())

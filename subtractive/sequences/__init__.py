@@ -1,1 +1,1 @@
-"""Exact queries about sequences of tokens, and generation guided by them."""
+"""Chains of tokens: required words, gaps, guided generation."""

@@ -14,17 +14,17 @@ from sklearn.utils import Tags, assert_all_finite, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from subtractive.tables.answers import TableDensity
+from subtractive.tables.column_types import DataWarning
+from subtractive.tables.containers import AnyTable
 from subtractive.tables.estimator import (
     SubtractiveMixture,
     learn_table,
     recipe_of,
     unchanged_on_failure,
 )
-from subtractive.tables.kinds import DataWarning
-from subtractive.tables.looks import AnyTable
 from subtractive.tables.reading import Floats, RandomState, Table
 from subtractive.tables.schema import Schema, infer_schema
+from subtractive.tables.table_density import TableDensity
 from subtractive.tables.validation import check_weights, read_table
 
 

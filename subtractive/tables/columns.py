@@ -1,7 +1,7 @@
 """Columns as variables of a model: users' values <-> the numbers, or states, that it works on.
 
 Scores stay in users' units: where a column is scaled by a factor, the density is corrected by the
-logarithm of that factor, :meth:`Column.log_slope`.
+logarithm of that factor, :meth:`Column.log_abs_det_jacobian`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Column(ABC):
         """Where values (n,) may have a density above zero; missing ones may."""
 
     @abstractmethod
-    def log_slope(self, values: Values) -> Floats:
+    def log_abs_det_jacobian(self, values: Values) -> Floats:
         """log |d code / d value|, (n,), where a value is there; else zero."""
 
 
@@ -105,7 +105,7 @@ class Line(Scale):
     def encode(self, values: Values) -> Floats:
         return np.asarray((values - self.centre) / self.unit)
 
-    def log_slope(self, values: Values) -> Floats:
+    def log_abs_det_jacobian(self, values: Values) -> Floats:
         return np.where(np.isnan(values), 0.0, -math.log(self.unit))
 
 
@@ -132,7 +132,7 @@ class Interval(Scale):
     def encode(self, values: Values) -> Floats:
         return np.asarray((values - self.low) / (self.high - self.low))
 
-    def log_slope(self, values: Values) -> Floats:
+    def log_abs_det_jacobian(self, values: Values) -> Floats:
         return np.where(np.isnan(values), 0.0, -math.log(self.high - self.low))
 
 
@@ -176,7 +176,7 @@ class HalfLine(Scale):
     def encode(self, values: Values) -> Floats:
         return (self._log_distance(values) - self.centre) / self.unit
 
-    def log_slope(self, values: Values) -> Floats:
+    def log_abs_det_jacobian(self, values: Values) -> Floats:
         inside = ~np.isnan(values) & self.possible(values)
         return np.where(inside, -math.log(self.unit) - self._log_distance(values), 0.0)
 
@@ -237,7 +237,7 @@ class States(Column):
     def possible(self, values: Values) -> npt.NDArray[np.bool_]:
         return np.ones(len(values), dtype=bool)
 
-    def log_slope(self, values: Values) -> Floats:
+    def log_abs_det_jacobian(self, values: Values) -> Floats:
         return np.zeros(len(values))
 
 
@@ -269,7 +269,7 @@ class Tally(Column):
         inside = (values >= 0) & (values <= self.largest) & (values == np.round(values))
         return np.asarray(np.isnan(values) | inside)
 
-    def log_slope(self, values: Values) -> Floats:
+    def log_abs_det_jacobian(self, values: Values) -> Floats:
         return np.zeros(len(values))
 
 

@@ -17,13 +17,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from subtractive.densities.base import Density
 from subtractive.io.files import write_tensors
 from subtractive.learning.history import History
-from subtractive.tables.answers import TableDensity, draw_seed
-from subtractive.tables.description import describe_schema
-from subtractive.tables.looks import AnyTable
+from subtractive.tables.containers import AnyTable
+from subtractive.tables.model_selection import FitInterrupted, Learned, Recipe
 from subtractive.tables.reading import Floats, RandomState, Table
-from subtractive.tables.recipe import Learned, Recipe
-from subtractive.tables.rows import Rows, merge
 from subtractive.tables.schema import Schema, infer_schema
+from subtractive.tables.schema_description import describe_schema
+from subtractive.tables.table_density import TableDensity, draw_seed
+from subtractive.tables.training_rows import Rows, merge
 from subtractive.tables.validation import check_weights, read_table
 
 
@@ -108,7 +108,11 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
         self.random_state = random_state
 
     def fit(self, X: AnyTable, y: object = None, sample_weight: object = None) -> Self:
-        """Infer the schema and train; a row of weight two counts as two rows."""
+        """Infer the schema and train; a row of weight two counts as two rows.
+
+        Ctrl-C raises ``KeyboardInterrupt`` and leaves the estimator as it was. The error's
+        ``partial`` is an estimator with the best model so far, or None.
+        """
         with unchanged_on_failure(self):
             self._learn(X, sample_weight, recipe_of(self))
         return self
@@ -128,6 +132,8 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
             rows = encode_rows(self.schema_, table, weights)
             seed = draw_seed(self.random_state)
             self.history_ = recipe.learn_more(density, rows, seed)
+            if self.history_.stopped == "interrupted":
+                raise FitInterrupted
             self.density_ = density
         return self
 
@@ -207,7 +213,13 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
             schema = self.columns
         else:
             schema = infer_schema(table, weights, self.columns, self.unknown)
-        learned = learn_table(recipe, schema, table, weights, seed)
+        try:
+            learned = learn_table(recipe, schema, table, weights, seed)
+        except FitInterrupted as interrupt:
+            if interrupt.learned is not None:
+                self.schema_, (self.density_, self.history_) = schema, interrupt.learned
+                interrupt.partial = copy.copy(self)
+            raise
         self.schema_, (self.density_, self.history_) = schema, learned
 
     def _read(self, given: AnyTable, *, reset: bool) -> Table:

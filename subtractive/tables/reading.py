@@ -12,7 +12,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import numpy.typing as npt
 
-from subtractive.tables.looks import AnyTable, ArrayLook, FrameLook, Look
+from subtractive.tables.containers import AnyTable, ArrayContainer, Container, FrameContainer
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 RandomState: TypeAlias = Any  # an int, a numpy RandomState or None, as in scikit-learn
@@ -52,7 +52,7 @@ class Table(NamedTuple):
     """The columns of a table, and how a table like it is built."""
 
     columns: tuple[RawColumn, ...]
-    look: Look
+    container: Container
     num_rows: int
 
     @property
@@ -67,7 +67,7 @@ class Table(NamedTuple):
             for c in self.columns
         )
         count = len(columns[0].values) if columns else 0
-        return Table(columns, self.look, count)
+        return Table(columns, self.container, count)
 
 
 def is_missing(values: Values) -> npt.NDArray[np.bool_]:
@@ -90,7 +90,7 @@ def read_array(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> Table:
         RawColumn(number, column, content.get(dtype.kind, Content.REAL), None, precision)
         for number, column in enumerate(np.asarray(array, dtype=np.float64).T)
     )
-    return Table(columns, ArrayLook(dtype), len(array))
+    return Table(columns, ArrayContainer(dtype), len(array))
 
 
 def read_frame(native: AnyTable) -> Table:
@@ -104,7 +104,7 @@ def read_frame(native: AnyTable) -> Table:
         )
     frame = nw.from_native(native, eager_only=True)
     columns = tuple(_read_series(frame.get_column(name), name) for name in frame.columns)
-    return Table(columns, FrameLook(frame.head(0).to_native()), len(frame))
+    return Table(columns, FrameContainer(frame.head(0).to_native()), len(frame))
 
 
 def read_mapping(values: Mapping[Any, object]) -> tuple[RawColumn, ...]:
@@ -122,10 +122,7 @@ def _read_series(series: nw.Series[Any], name: Hashable) -> RawColumn:
         whole = dtype.is_integer()
         values = np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
         if whole and bool((np.abs(values) > _LARGEST_WHOLE).any()):
-            raise ValueError(
-                f"column {name!r} holds whole numbers beyond 2**53, which cannot be told apart "
-                "in double precision. Rescale it, drop it if it is an identifier, or make it text."
-            )
+            raise _too_large(name)
         precision = np.dtype(np.float32 if dtype == nw.Float32 else np.float64)
         return RawColumn(name, values, Content.WHOLE if whole else Content.REAL, None, precision)
     if dtype == nw.Boolean:
@@ -167,12 +164,21 @@ def _content_of_one(value: object, name: Hashable) -> Content:
     if isinstance(value, str):
         return Content.TEXT
     if isinstance(value, int | np.integer):
+        if abs(int(value)) > _LARGEST_WHOLE:
+            raise _too_large(name)
         return Content.WHOLE
     if isinstance(value, Number) and not isinstance(value, complex | np.complexfloating):
         return Content.REAL
     raise ValueError(
         f"column {name!r} holds {value!r} of type {type(value).__name__}, which is neither a "
         "number, a boolean nor text. Convert it, or drop the column."
+    )
+
+
+def _too_large(name: Hashable) -> ValueError:
+    return ValueError(
+        f"column {name!r} holds whole numbers beyond 2**53, which cannot be told apart in double "
+        "precision. Rescale it, drop it if it is an identifier, or make it text."
     )
 
 

@@ -13,11 +13,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from subtractive.tables.column_types import DataWarning, Kind, as_kind
 from subtractive.tables.columns import Column, States
-from subtractive.tables.inference import Constant, Rules, check_finite, infer_column
-from subtractive.tables.kinds import DataWarning, Kind, as_kind
-from subtractive.tables.looks import AnyTable, ArrayLook, Look
+from subtractive.tables.containers import AnyTable, ArrayContainer, Container
 from subtractive.tables.reading import Content, Floats, RawColumn, Table, Values, is_missing
+from subtractive.tables.schema_inference import Constant, Rules, check_finite, infer_column
 from subtractive.tables.validation import check_weights, read_table
 
 
@@ -25,7 +25,7 @@ class Encoded(NamedTuple):
     """A table as a model sees it."""
 
     x: Tensor  # (n, d) in float64, NaN where missing
-    log_slope: Floats  # (n,): what to add to log-densities of x for those of the table
+    log_abs_det_jacobian: Floats  # (n,): what to add to log-densities of x for those of the table
     impossible: Mapping[Hashable, npt.NDArray[np.bool_]]  # by column: rows that cannot be, (n,)
 
     @property
@@ -45,7 +45,7 @@ class Schema:
     """
 
     names: tuple[Hashable, ...]
-    look: Look
+    container: Container
     variables: tuple[Column, ...]
     place: Mapping[Hashable, int]  # of a column among the variables
     constants: Mapping[Hashable, Any]  # the value of each constant column
@@ -80,7 +80,7 @@ class Schema:
     def encode(self, columns: Sequence[RawColumn], num_rows: int) -> Encoded:
         """Some or all columns of a table, as the model's variables; other ones are missing."""
         codes = np.full((num_rows, len(self.variables)), np.nan)
-        log_slope = np.zeros(num_rows)
+        log_abs_det_jacobian = np.zeros(num_rows)
         impossible = {}
         for raw in columns:
             self.check_type(raw)
@@ -88,10 +88,10 @@ class Schema:
                 wrong = ~raw.missing & (raw.values != self.constants[raw.name])
             else:
                 number = self.place[raw.name]
-                wrong = _add(self.variables[number], raw, codes[:, number], log_slope)
+                wrong = _add(self.variables[number], raw, codes[:, number], log_abs_det_jacobian)
             if bool(wrong.any()):
                 impossible[raw.name] = wrong
-        return Encoded(torch.from_numpy(codes), log_slope, MappingProxyType(impossible))
+        return Encoded(torch.from_numpy(codes), log_abs_det_jacobian, MappingProxyType(impossible))
 
     def encode_table(self, table: Table) -> Encoded:
         """A whole table with the columns of this schema, by their order."""
@@ -113,7 +113,7 @@ class Schema:
 
     def build(self, columns: Mapping[Hashable, Values], like: AnyTable = None) -> AnyTable:
         """A table of the users' kind from columns of values."""
-        return self.look.build(columns, like)
+        return self.container.build(columns, like)
 
     def check_names(self, names: Sequence[Hashable], what: str) -> None:
         """Refuse columns that are not there."""
@@ -142,7 +142,7 @@ class Schema:
         order = list(dict.fromkeys(self.place[name] for name in names if name in self.place))
         kept = Schema(
             tuple(names),
-            self.look,
+            self.container,
             tuple(self.variables[number] for number in order),
             {name: order.index(self.place[name]) for name in names if name in self.place},
             {name: self.constants[name] for name in names if name in self.constants},
@@ -183,12 +183,12 @@ def infer_schema(table: Table, weights: Floats, columns: object, unknown: str) -
                 variables.append(column)
             place[column.name] = place.get(copies.get(column.name), len(variables) - 1)
     _warn(constants, copies)
-    return Schema(table.names, table.look, tuple(variables), place, constants)
+    return Schema(table.names, table.container, tuple(variables), place, constants)
 
 
 def _is_array(table: Table) -> bool:
     """Whether columns have neither names nor types of their own: all are numbers alike."""
-    if isinstance(table.look, ArrayLook):
+    if isinstance(table.container, ArrayContainer):
         return True
     is_named = any(isinstance(name, str) for name in table.names)
     contents = {raw.content for raw in table.columns}
@@ -251,7 +251,7 @@ def _warn(constants: Mapping[Hashable, Any], copies: Mapping[Hashable, Hashable]
 
 
 def _add(
-    column: Column, raw: RawColumn, codes: Floats, log_slope: Floats
+    column: Column, raw: RawColumn, codes: Floats, log_abs_det_jacobian: Floats
 ) -> npt.NDArray[np.bool_]:
     """Write a column's codes and slopes where there are none yet; the rows that cannot be."""
     possible = column.possible(raw.values)
@@ -259,7 +259,9 @@ def _add(
     own = column.encode(values)
     new = np.isnan(codes)
     differs = ~new & ~np.isnan(own) & (own != codes)
-    log_slope += np.where(new & ~np.isnan(own), column.log_slope(values), 0.0)
+    log_abs_det_jacobian += np.where(
+        new & ~np.isnan(own), column.log_abs_det_jacobian(values), 0.0
+    )
     codes[new] = own[new]
     return np.asarray(~possible | differs)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.utils import check_array
 
 from subtractive.numerics import validation
-from subtractive.tables.looks import AnyTable
+from subtractive.tables.containers import AnyTable
 from subtractive.tables.reading import Floats, Table, is_frame, read_array, read_frame
 
 
@@ -25,6 +24,8 @@ def read_table(given: AnyTable, estimator: object = None) -> Table:
             f"an array of numbers was expected, got one of {given.dtype}. For text and dates pass "
             "a data frame, whose columns have types of their own."
         )
+    from sklearn.utils import check_array  # which takes long to import
+
     array = check_array(given, dtype=np.float64, ensure_all_finite=False, estimator=estimator)
     is_numeric = isinstance(given, np.ndarray) and given.dtype.kind in "biuf"
     return read_array(array, given.dtype if is_numeric else np.dtype(np.float64))

@@ -27,7 +27,7 @@ REAL = torch.float64
 
 
 def gaussians(graph, **options):
-    settings = {"num_units": 3, "seed": 0, "dtype": REAL, "initialise": sub.normal()}
+    settings = {"num_units": 3, "seed": 0, "dtype": REAL, "initialise": sub.init.normal()}
     return sub.Circuit(graph, sub.Gaussian(), **(settings | options))
 
 
@@ -370,9 +370,9 @@ def test_values_of_other_tables_are_refused(shape, got):
 
 SHARED = sub.RegionGraph(
     (
-        sub.Region({0}),
-        sub.Region({1}),
-        sub.Region({0, 1}, [sub.Partition((0, 1)), sub.Partition((0, 1))]),
+        sub.regions.Region({0}),
+        sub.regions.Region({1}),
+        sub.regions.Region({0, 1}, [sub.regions.Partition((0, 1)), sub.regions.Partition((0, 1))]),
     )
 )
 GRAPH, FAMILY = sub.flat([[0, 1], [2]]), sub.Gaussian()
@@ -415,7 +415,7 @@ REFUSED = {
     ),
     "positive weights of any sign": (
         (sub.flat(2), FAMILY),
-        {"weights": sub.positive_weights, "initialise": sub.normal()},
+        {"weights": sub.positive_weights, "initialise": sub.init.normal()},
         "positive weights need a positive start",
     ),
     "a sum as product": (

@@ -40,7 +40,7 @@ def brute_force_is_deterministic(circuit):
 
 
 def embeddings(graph, layer="hadamard", states=3, **options):
-    settings = {"num_units": 3, "seed": 0, "dtype": REAL, "initialise": sub.normal()}
+    settings = {"num_units": 3, "seed": 0, "dtype": REAL, "initialise": sub.init.normal()}
     return sub.Circuit(graph, sub.Embedding(states), product=LAYERS[layer], **(settings | options))
 
 
@@ -91,8 +91,8 @@ def test_deterministic_circuits_square_to_monotonic_ones_of_the_same_size(
         embeddings(GRAPHS[graph], layer, num_outputs=outputs, seed=seed), seed
     )
     assert brute_force_is_deterministic(circuit)
-    assert sub.is_deterministic(circuit)
-    squared = sub.square_deterministic(circuit)
+    assert sub.circuits.is_deterministic(circuit)
+    squared = sub.circuits.square_deterministic(circuit)
     assert squared.is_non_negative
     assert squared.size == circuit.size - (outputs - 1) * circuit.sum_layers[-1].weights().shape[2]
     assert squared.num_parameters <= circuit.num_parameters
@@ -118,19 +118,19 @@ def test_the_answer_is_that_of_enumeration(layer, share):
             for parameter in circuit.parameters():
                 added = torch.rand(parameter.shape, generator=generator) < share
                 parameter.copy_(torch.where(added, 1.0, parameter))
-        answers.append(sub.is_deterministic(circuit))
+        answers.append(sub.circuits.is_deterministic(circuit))
         assert answers[-1] == brute_force_is_deterministic(circuit)
     assert 10 < sum(answers) < 50
 
 
 def test_every_circuit_of_one_unit_is_deterministic():
     circuit = embeddings(sub.linear_tree(3), num_units=1)
-    assert sub.is_deterministic(circuit)
+    assert sub.circuits.is_deterministic(circuit)
     gaussian = build("linear", "gaussian", num_units=1)
-    assert sub.is_deterministic(gaussian)
+    assert sub.circuits.is_deterministic(gaussian)
     x = torch.randn(5, 4, dtype=REAL)
     torch.testing.assert_close(
-        sub.square_deterministic(gaussian)(x), gaussian(x).square(), rtol=1e-12, atol=0
+        sub.circuits.square_deterministic(gaussian)(x), gaussian(x).square(), rtol=1e-12, atol=0
     )
 
 
@@ -143,10 +143,13 @@ def test_complex_weights_are_squared_to_their_magnitudes():
             circuit.sum_layers[k].weights.parts.mul_(
                 (real.sum_layers[k].weights.value != 0)[..., None]
             )
-    assert sub.is_deterministic(circuit)
+    assert sub.circuits.is_deterministic(circuit)
     x = all_states([3] * 3)
     torch.testing.assert_close(
-        sub.square_deterministic(circuit)(x), circuit(x).abs().square(), rtol=1e-12, atol=1e-300
+        sub.circuits.square_deterministic(circuit)(x),
+        circuit(x).abs().square(),
+        rtol=1e-12,
+        atol=1e-300,
     )
 
 
@@ -154,11 +157,14 @@ def test_probabilities_of_zero_separate_categories():
     circuit = sub.Circuit(
         sub.flat(2), sub.Categorical(2), num_units=2, weights=sub.positive_weights, dtype=REAL
     )
-    assert not sub.is_deterministic(circuit)
+    assert not sub.circuits.is_deterministic(circuit)
     with torch.no_grad():
         circuit.input_layers[0].logits[0] = torch.tensor([[0.0, -math.inf], [-math.inf, 0.0]])
-    assert sub.is_deterministic(circuit)
-    p, q = sub.SquaredCircuit(circuit), sub.MonotonicCircuit(sub.square_deterministic(circuit))
+    assert sub.circuits.is_deterministic(circuit)
+    p, q = (
+        sub.SquaredCircuit(circuit),
+        sub.MonotonicCircuit(sub.circuits.square_deterministic(circuit)),
+    )
     x = all_states([2, 2])
     torch.testing.assert_close(q.log_prob(x), p.log_prob(x), rtol=0, atol=1e-12)
 
@@ -171,14 +177,14 @@ def test_splines_on_different_spans_are_deterministic():
         circuit.input_layers[0].coefficient.copy_(
             torch.tensor([[[1.0, 2.0, 0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 3.0, -1.0, 2.0]]])
         )
-    assert sub.is_deterministic(circuit)
+    assert sub.circuits.is_deterministic(circuit)
     x = torch.linspace(0, 1, 101, dtype=REAL)[:, None]
     torch.testing.assert_close(
-        sub.square_deterministic(circuit)(x), circuit(x).square(), rtol=1e-12, atol=1e-300
+        sub.circuits.square_deterministic(circuit)(x), circuit(x).square(), rtol=1e-12, atol=1e-300
     )
     with torch.no_grad():
         circuit.input_layers[0].coefficient[0, 0, 2] = 1.0
-    assert not sub.is_deterministic(circuit)
+    assert not sub.circuits.is_deterministic(circuit)
 
 
 def test_a_circuit_that_is_zero_everywhere_is_deterministic():
@@ -186,25 +192,25 @@ def test_a_circuit_that_is_zero_everywhere_is_deterministic():
     with torch.no_grad():
         circuit.input_layers[0].table[0, 0] = circuit.input_layers[0].table[1, 1] = 0
     assert brute_force_is_deterministic(circuit)
-    assert sub.is_deterministic(circuit)
-    assert not sub.square_deterministic(circuit)(all_states([2, 2])).any()
+    assert sub.circuits.is_deterministic(circuit)
+    assert not sub.circuits.square_deterministic(circuit)(all_states([2, 2])).any()
 
 
 @pytest.mark.parametrize("family", ["gaussian", "rbf", "binomial", "embedding", "spline"])
 def test_overlapping_inputs_are_not_deterministic(family):
     circuit = build("linear", family, d=3)
-    assert not sub.is_deterministic(circuit)
+    assert not sub.circuits.is_deterministic(circuit)
     with pytest.raises(
         ValueError, match=r"not deterministic: two inputs .* Use square\(circuit\)"
     ):
-        sub.square_deterministic(circuit)
+        sub.circuits.square_deterministic(circuit)
 
 
 def test_asking_changes_nothing():
     circuit = make_deterministic(embeddings(sub.linear_tree(3)))
     before = {name: value.clone() for name, value in circuit.state_dict().items()}
     state = torch.get_rng_state()
-    sub.is_deterministic(circuit)
-    sub.square_deterministic(circuit)
+    sub.circuits.is_deterministic(circuit)
+    sub.circuits.square_deterministic(circuit)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(before[name], value) for name, value in circuit.state_dict().items())

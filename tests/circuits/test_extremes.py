@@ -21,7 +21,7 @@ GRAPHS = {"linear": sub.linear_tree, "binary": sub.random_binary_tree, "flat": s
 
 
 def gaussians(graph, **options):
-    settings = {"num_units": 3, "seed": 0, "dtype": REAL, "initialise": sub.normal()}
+    settings = {"num_units": 3, "seed": 0, "dtype": REAL, "initialise": sub.init.normal()}
     return sub.Circuit(graph, sub.Gaussian(), **(settings | options))
 
 

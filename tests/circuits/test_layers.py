@@ -270,7 +270,7 @@ def test_regions_of_several_variables_have_the_right_gradient(weights):
         sub.MultivariateGaussian(),
         num_units=2,
         weights={"real": sub.real_weights, "complex": sub.complex_weights}[weights],
-        initialise=sub.normal(),
+        initialise=sub.init.normal(),
         seed=0,
         dtype=REAL,
     )

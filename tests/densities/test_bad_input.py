@@ -252,7 +252,7 @@ CALLS = {
         "two circuits on the same region graph: build both from one graph",
     ),
     "inner of other families": (
-        lambda p: sub.log_inner(circuit(), circuit(family=sub.RBF((0.0, 1.0), 1.0))),
+        lambda p: sub.inference.log_inner(circuit(), circuit(family=sub.RBF((0.0, 1.0), 1.0))),
         "same input family for each variable",
     ),
     "inner of other states": (
@@ -285,10 +285,14 @@ CALLS = {
     "no tree": (
         lambda p: circuit(
             graph=sub.RegionGraph(
-                [sub.Region([v]) for v in range(3)]
-                + [sub.Region([0, 1], [sub.Partition((0, 1))])]
-                + [sub.Region([1, 2], [sub.Partition((1, 2))])]
-                + [sub.Region([0, 1, 2], [sub.Partition((3, 2)), sub.Partition((0, 4))])]
+                [sub.regions.Region([v]) for v in range(3)]
+                + [sub.regions.Region([0, 1], [sub.regions.Partition((0, 1))])]
+                + [sub.regions.Region([1, 2], [sub.regions.Partition((1, 2))])]
+                + [
+                    sub.regions.Region(
+                        [0, 1, 2], [sub.regions.Partition((3, 2)), sub.regions.Partition((0, 4))]
+                    )
+                ]
             )
         ),
         "needs a region tree.*use a Mixture of densities, one per tree",
@@ -300,7 +304,7 @@ CALLS = {
     "no units": (lambda p: circuit(num_units=0), "num_units.*0"),
     "no outputs": (lambda p: circuit(num_outputs=0), "num_outputs.*0"),
     "negative start": (
-        lambda p: circuit(initialise=sub.normal(), **POSITIVE),
+        lambda p: circuit(initialise=sub.init.normal(), **POSITIVE),
         r"positive weights need a positive start, got values down to -.*Use uniform\(\)",
     ),
 }

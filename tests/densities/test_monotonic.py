@@ -30,7 +30,7 @@ def build(graph, family, layer="hadamard", d=3, **options):
         GRAPHS[graph](d),
         NON_NEGATIVE[family],
         weights=sub.positive_weights,
-        initialise=sub.log_normal(),
+        initialise=sub.init.log_normal(),
         product=LAYERS[layer],
         **(settings | options),
     )
@@ -181,7 +181,7 @@ def test_a_thousand_variables_far_out_keep_all_digits(graph):
         sub.Gaussian(),
         num_units=4,
         weights=sub.positive_weights,
-        initialise=sub.dirichlet(),
+        initialise=sub.init.dirichlet(),
         seed=0,
         dtype=torch.float64,
     )

@@ -152,7 +152,7 @@ def test_a_thousand_variables_stay_finite(layer):
         sub.Gaussian(),
         num_units=3,
         product=LAYERS[layer],
-        initialise=sub.normal(),
+        initialise=sub.init.normal(),
         seed=0,
         dtype=torch.float64,
     )

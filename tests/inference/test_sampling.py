@@ -100,7 +100,7 @@ def test_continuous_and_discrete_variables_may_meet(graph, layer):
         num_units=3,
         num_outputs=2,
         product=LAYERS[layer],
-        initialise=sub.normal(),
+        initialise=sub.init.normal(),
         seed=0,
         dtype=DOUBLE,
     )
@@ -316,7 +316,7 @@ def test_a_mixture_gives_every_row_to_a_member_that_can_have_it():
 def test_samples_never_leave_the_domain_of_a_spline(graph, order):
     family = sub.Spline(7, order=order, domain=(-0.1, 0.3))
     circuit = sub.Circuit(
-        GRAPHS[graph](3), family, num_units=3, initialise=sub.normal(), seed=0, dtype=DOUBLE
+        GRAPHS[graph](3), family, num_units=3, initialise=sub.init.normal(), seed=0, dtype=DOUBLE
     )
     drawn = sub.SquaredCircuit(circuit).sample(2000, generator=seeded())
     assert (drawn >= -0.1).all()
@@ -352,7 +352,7 @@ BIG = {
 @torch.no_grad()
 def test_hundreds_of_variables_keep_their_dependence(name):
     circuit = sub.Circuit(
-        BIG[name], sub.Gaussian(), num_units=4, initialise=sub.normal(), seed=0, dtype=DOUBLE
+        BIG[name], sub.Gaussian(), num_units=4, initialise=sub.init.normal(), seed=0, dtype=DOUBLE
     )
     p, count = sub.SquaredCircuit(circuit), 200
     drawn = p.sample(count, generator=seeded())

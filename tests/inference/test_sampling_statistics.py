@@ -222,7 +222,7 @@ def test_samples_of_continuous_and_discrete_variables_together(graph):
         MIXED,
         num_units=3,
         num_outputs=2,
-        initialise=sub.normal(),
+        initialise=sub.init.normal(),
         seed=0,
         dtype=DOUBLE,
     )
@@ -391,7 +391,7 @@ def multivariate(name):
         num_units=3,
         num_outputs=2,
         product=LAYERS[layer],
-        initialise=sub.normal(),
+        initialise=sub.init.normal(),
         seed=0,
         dtype=DOUBLE,
     ).requires_grad_(False)

@@ -130,8 +130,10 @@ def test_inner_products_of_different_frames():
     one = build(GRAPHS["one region"])
     other = build(GRAPHS["one region"])
     other.input_layers[0].get_tensor("lower").mul_(-1)
-    expected = sub.log_inner(*(twin(c, sub.MultivariateGaussian()) for c in (one, other)))
-    for value, wanted in zip(sub.log_inner(one, other), expected, strict=True):
+    expected = sub.inference.log_inner(
+        *(twin(c, sub.MultivariateGaussian()) for c in (one, other))
+    )
+    for value, wanted in zip(sub.inference.log_inner(one, other), expected, strict=True):
         torch.testing.assert_close(value, wanted, **CLOSE)
 
 

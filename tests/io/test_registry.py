@@ -232,7 +232,7 @@ def concrete(kind, *arguments):
     full = type(kind.__name__, (kind,), {"__module__": __name__, "__qualname__": kind.__name__})
     full.__abstractmethods__ = frozenset()
     LAYERS.add(full)
-    return full(sub.real_weights((1, 2, 2), sub.uniform(), None), *arguments)
+    return full(sub.real_weights((1, 2, 2), sub.init.uniform(), None), *arguments)
 
 
 def test_layers_of_others_have_a_name_in_files_if_weights_build_them():
@@ -257,7 +257,7 @@ def test_weights_of_others_are_loaded_as_they_were(tmp_path):
 
 
 def test_files_that_call_semi_tied_gaussians_by_their_old_name_still_load(tmp_path):
-    density = sub.semi_tied_mixture(torch.randn(50, 2), 2, 3)
+    density = sub.learning.semi_tied_mixture(torch.randn(50, 2), 2, 3)
     density.save(tmp_path / "model")
     tensors, description = read_tensors(tmp_path / "model", "model")
     for member in description["density"]["members"]:

@@ -22,7 +22,7 @@ def circuit(family, **options):
 
 MODELS = {
     "squared": lambda: sub.SquaredCircuit(
-        circuit(sub.Embedding(5), num_outputs=2, initialise=sub.normal())
+        circuit(sub.Embedding(5), num_outputs=2, initialise=sub.init.normal())
     ),
     "monotonic": lambda: sub.MonotonicCircuit(
         circuit(sub.Categorical(5), weights=sub.positive_weights)

@@ -31,7 +31,7 @@ def squared(num_outputs=1, seed=0, length=LENGTH, tokens=TOKENS, units=3):
         sub.Embedding(tokens),
         num_units=units,
         num_outputs=num_outputs,
-        initialise=sub.normal(),
+        initialise=sub.init.normal(),
         seed=seed,
         dtype=torch.float64,
     )

@@ -165,7 +165,7 @@ def test_plain_numbers_give_z_while_they_can():
 
 def test_weights_after_squaring_are_those_of_the_written_out_square():
     circuit = sub.Circuit(
-        sub.linear_tree(3), sub.Gaussian(), num_units=2, initialise=sub.normal(), seed=0
+        sub.linear_tree(3), sub.Gaussian(), num_units=2, initialise=sub.init.normal(), seed=0
     ).double()
     with torch.no_grad():
         own = [layer.weights() for layer in circuit.sum_layers]

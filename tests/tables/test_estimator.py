@@ -170,7 +170,7 @@ def test_partial_fit_leaves_an_earlier_density_alone():
     model = quick().fit(ARRAY)
     before, density = model.score(ARRAY), model.density_
     model.partial_fit(ARRAY + 1)
-    view = sub.tables.answers.TableDensity(model.schema_, density)
+    view = sub.tables.table_density.TableDensity(model.schema_, density)
     assert view.score(ARRAY) == before
 
 

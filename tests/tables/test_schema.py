@@ -84,8 +84,8 @@ def test_the_user_has_the_last_word_on_a_column():
     columns = {
         "rooms": "continuous",
         "visits": "categorical",
-        "year": sub.Counts(3000),
-        "city": sub.Categories(["Oslo", "Bergen", "Rome", "Paris"]),
+        "year": sub.tables.Counts(3000),
+        "city": sub.tables.Categories(["Oslo", "Bergen", "Rome", "Paris"]),
     }
     schema = sub.Schema.infer(FRAME, columns=columns)
     found = {column.name: column for column in schema.variables}
@@ -142,7 +142,7 @@ def test_rows_without_weight_do_not_count():
 
 def test_bounds_are_those_of_the_columns_precision():
     column = np.array([0.1, 0.05, 0.02], dtype=np.float32)
-    bounds = {"x": sub.Continuous((0, 0.1))}
+    bounds = {"x": sub.tables.Continuous((0, 0.1))}
     schema = sub.Schema.infer(pd.DataFrame({"x": column}), columns=bounds)
     assert schema.variables[0].high == float(np.float32(0.1))
 
@@ -162,7 +162,7 @@ def test_numbers_of_any_size_come_back(values):
 @given(hnp.arrays(np.float64, st.integers(2, 30), elements=st.floats(1e-9, 1e9), unique=True))
 def test_positive_numbers_come_back_and_stay_positive(values):
     frame = pd.DataFrame({"x": values})
-    schema = sub.Schema.infer(frame, columns={"x": sub.Continuous((0, None))})
+    schema = sub.Schema.infer(frame, columns={"x": sub.tables.Continuous((0, None))})
     back = round_trip(schema, frame)["x"]
     np.testing.assert_allclose(back, values, rtol=1e-12, atol=0)
     assert (back > 0).all()
@@ -172,7 +172,7 @@ def test_positive_numbers_come_back_and_stay_positive(values):
 def test_texts_come_back(categories, data):
     chosen = data.draw(st.lists(st.sampled_from(categories), min_size=2))
     frame = pd.DataFrame({"x": pd.Series(chosen, dtype=object)})
-    schema = sub.Schema.infer(frame, columns={"x": sub.Categories(categories)})
+    schema = sub.Schema.infer(frame, columns={"x": sub.tables.Categories(categories)})
     assert round_trip(schema, frame)["x"].tolist() == chosen
 
 

@@ -41,7 +41,7 @@ def test_a_density_of_two_columns_in_large_units_integrates_to_one(kind, structu
 @pytest.mark.parametrize("bounds", [(0, 3e5), (0, None), (None, 3e5)])
 def test_a_bounded_column_has_all_of_its_mass_inside(bounds, kind):
     frame = pd.DataFrame({"x": np.abs(NUMBERS)})
-    model = quick(columns={"x": sub.Continuous(bounds)}, kind=kind, max_epochs=3).fit(frame)
+    model = quick(columns={"x": sub.tables.Continuous(bounds)}, kind=kind, max_epochs=3).fit(frame)
     if None in bounds:  # smooth in the logarithm of the distance to the bound
         logs, weights = nodes(-20, 40, num_panels=200)
         weights = weights * np.exp(logs)
@@ -71,7 +71,7 @@ def small_frame():
     return pd.DataFrame({"city": city, "owner": owner, "visits": visits, "age": age})
 
 
-COUNTED = {"visits": sub.Counts(6)}
+COUNTED = {"visits": sub.tables.Counts(6)}
 
 
 def all_rows(ages):
@@ -149,7 +149,7 @@ def test_means_and_covariances_are_integrals(mixed, joint):
 
 def test_a_column_with_a_single_bound_has_no_closed_mean():
     frame = pd.DataFrame({"x": np.abs(NUMBERS), "y": NUMBERS**2})
-    model = quick(columns={"x": sub.Continuous((0, None))}).fit(frame)
+    model = quick(columns={"x": sub.tables.Continuous((0, None))}).fit(frame)
     assert np.isnan(model.mean_).tolist() == [True, False]
     assert np.isnan(model.covariance_).tolist() == [[True, True], [True, False]]
 

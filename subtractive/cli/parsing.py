@@ -7,8 +7,9 @@ import re
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from subtractive.io.table_reading import MISSING
+from subtractive.tables.column_types import NAMES, Continuous, Kind
 from subtractive.tables.columns import States, Tally
-from subtractive.tables.kinds import NAMES, Continuous, Kind
 from subtractive.tables.schema import Schema
 
 _BETWEEN = re.compile(r"^\s*([^<>=]+?)\s*(<=?)(.+?)(<=?)\s*([^<>=]+?)\s*$")
@@ -27,18 +28,22 @@ def parse_given(phrases: Sequence[str], schema: Schema) -> dict[Hashable, Any]:
     return given
 
 
-def parse_events(phrases: Sequence[str], schema: Schema) -> dict[Hashable, Any]:
-    """Events ``NAME>NUMBER``, ``NUMBER<NAME<=NUMBER`` or ``NAME=VALUE,VALUE``, all together."""
+def parse_events(phrases: Sequence[str], schema: Schema) -> dict[Hashable, Any] | None:
+    """Events ``NAME>NUMBER``, ``NUMBER<NAME<=NUMBER`` or ``NAME=VALUE,VALUE``, all together.
+
+    ``None`` if they contradict each other.
+    """
     event: dict[Hashable, Any] = {}
     for phrase in phrases:
         name, side = _parse_event(phrase, schema)
-        if name not in event:
-            event[name] = side
-        elif isinstance(side, tuple) and isinstance(event[name], tuple):
-            event[name] = (max(side[0], event[name][0]), min(side[1], event[name][1]))
-        else:
-            raise ValueError(f"column {name!r} has two events that cannot be joined: {phrase!r}.")
-    return event
+        event[name] = side if name not in event else _joined(event[name], side, phrase)
+    is_possible = all(s[0] <= s[1] if isinstance(s, tuple) else s for s in event.values())
+    return event if is_possible else None
+
+
+def parse_missing(words: str | None) -> Sequence[str]:
+    """The words that stand for missing values: the usual ones if none are named."""
+    return MISSING if words is None else [word.strip() for word in words.split(",")]
 
 
 def parse_columns(phrases: Sequence[str]) -> dict[str, Kind]:
@@ -97,13 +102,30 @@ def _parse_event(phrase: str, schema: Schema) -> tuple[Hashable, Any]:
 
 
 def _split(phrase: str, what: str, schema: Schema) -> tuple[Hashable, str]:
-    text, sign, value = phrase.partition("=")
-    if not sign:
+    """A column and what stands after the equals sign, of which its name may hold some, too."""
+    if "=" not in phrase:
         raise ValueError(
             f"cannot read {phrase!r} as {what}: expected NAME=VALUE"
             + (', "NAME>NUMBER" or "NUMBER<NAME<NUMBER".' if what == "an event" else ".")
         )
-    return find_column(text, schema), value.strip()
+    words = phrase.split("=")
+    for count in range(len(words) - 1, 0, -1):
+        text = "=".join(words[:count])
+        if count == 1 or any(str(name) == text.strip() for name in schema.names):
+            break
+    return find_column(text, schema), "=".join(words[count:]).strip()
+
+
+def _joined(one: Any, other: Any, phrase: str) -> Any:  # noqa: ANN401 - intervals or lists
+    """What is in two intervals or lists of values of a column."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return max(one[0], other[0]), min(one[1], other[1])
+    if isinstance(one, list) and isinstance(other, list):
+        return [value for value in one if value in other]
+    interval, values = (one, other) if isinstance(one, tuple) else (other, one)
+    if any(isinstance(value, str) for value in values):
+        raise ValueError(f"{phrase!r} compares values that have no order.")
+    return [value for value in values if interval[0] <= value <= interval[1]]
 
 
 def _above(text: str, sign: str, phrase: str) -> float:

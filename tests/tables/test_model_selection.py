@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import subtractive as sub
-from subtractive.tables.recipe import Recipe
-from subtractive.tables.rows import Rows
+from subtractive.tables.model_selection import Recipe
+from subtractive.tables.training_rows import Rows
 
 SETTINGS = {
     "kind": "squared",

@@ -1,10 +1,13 @@
 """The command line: what it prints, what it writes, and how it fails."""
 
+import contextlib
 import io
 import json
 import os
+import pty
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +15,9 @@ import pandas as pd
 import pytest
 
 import subtractive as sub
-from subtractive.cli import main, make_parser
+from subtractive.cli.main import main, make_parser
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def people(n=240, seed=0):
@@ -71,12 +74,20 @@ def test_fit_says_what_it_did(run, tmp_path):
     assert err == ""
 
 
-def test_fit_shows_progress_on_standard_error_only(run, tmp_path):
-    _, out, err = run(
-        "fit", "people.csv", "-o", tmp_path / "m", "--epochs", 2, "--structure", "binary"
-    )
-    assert "valid=" in err
-    assert json.loads(out)["epochs"] == 2
+def test_progress_is_for_terminals_only(run, folder, tmp_path):
+    words = ["fit", "people.csv", "-o", tmp_path / "m", "--epochs", 2, "--structure", "binary"]
+    assert run(*words)[2] == ""
+    terminal, other_end = pty.openpty()
+    termios.tcsetwinsize(terminal, (25, 120))
+    done = start(words, cwd=folder, stderr=other_end, stdout=subprocess.PIPE)
+    os.close(other_end)
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of what a terminal says
+        while more := os.read(terminal, 2**16):
+            shown += more
+    os.close(terminal)
+    assert b"valid=" in shown
+    assert json.loads(done.stdout)["epochs"] == 2
 
 
 def test_the_same_seed_makes_the_same_file_and_samples(run, tmp_path):
@@ -168,6 +179,96 @@ def test_several_events_are_joined(run, folder):
     assert answer["probability"] == pytest.approx(expected, rel=1e-9)
 
 
+CONTRADICTIONS = {
+    "numbers": ["age>5000", "age<4000"],
+    "one phrase": ["50<age<40"],
+    "open ends": ["age>40", "age<=40"],
+    "categories": ["city=Oslo", "city=Bergen,Molde"],
+    "truth values": ["owner=true", "owner<0.5"],
+}
+
+
+@pytest.mark.parametrize("phrases", CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+def test_events_that_contradict_each_other_have_probability_zero(phrases, run):
+    flags = [word for phrase in phrases for word in ("--probability", phrase)]
+    assert json.loads(run("query", "people.model", *flags)[1]) == {"probability": 0.0}
+
+
+def test_events_of_one_column_are_all_of_them(run, folder):
+    model = sub.load(folder / "people.model")
+    words = ["--probability", "city=Oslo,Molde", "--probability", "city=Molde,Bergen"]
+    answer = json.loads(run("query", "people.model", *words)[1])
+    assert answer["probability"] == pytest.approx(model.probability({"city": ["Molde"]}), rel=1e-9)
+    words = ["--probability", "owner=true,false", "--probability", "owner>0.5"]
+    answer = json.loads(run("query", "people.model", *words)[1])
+    assert answer["probability"] == pytest.approx(model.probability({"owner": [True]}), rel=1e-9)
+
+
+def test_names_may_hold_signs(run, tmp_path):
+    """The longest name that fits is meant: here a=b, not a."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"a=b": random.normal(size=80), "x>y": random.normal(size=80)})
+    frame["a"] = random.choice(["b=1", "c"], 80)
+    frame.to_csv(tmp_path / "signs.csv", index=False)
+    options = ["--epochs", 1, "--components", 2, "--structure", "binary", "--quiet"]
+    run("fit", tmp_path / "signs.csv", "-o", tmp_path / "m", *options)
+    model = sub.load(tmp_path / "m")
+    drawn = table(run("sample", tmp_path / "m", "--given", "a=b=0.5", "--given", "x>y=1")[1])
+    assert set(drawn["a=b"]) == {0.5}
+    assert set(drawn["x>y"]) == {1}
+    for phrase, event in {"a=b>0.5": {"a=b": (0.5, None)}, "a=c": {"a": ["c"]}}.items():
+        answer = json.loads(run("query", tmp_path / "m", "--probability", phrase)[1])
+        assert answer["probability"] == pytest.approx(model.probability(event), rel=1e-9)
+
+
+@pytest.mark.filterwarnings("always:in the text column")
+def test_words_for_missing_values_are_told(run, tmp_path):
+    frame = people().assign(city=people()["city"].fillna("NA"))
+    frame.to_csv(tmp_path / "words.csv", index=False)
+    code, _, err = run("score", "people.model", tmp_path / "words.csv")
+    assert code == 0
+    count = int(people()["city"].isna().sum())
+    assert f"in the text column 'city', cells with 'NA' ({count}) are taken as missing" in err
+    code, _, err = run("score", "people.model", tmp_path / "words.csv", "--missing", "")
+    assert code == 2
+    assert "'NA', which is not among its 3 categories" in err
+
+
+def test_a_full_disk_is_a_mistake_of_no_program(run, tmp_path):
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(tmp_path)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a small disk needs the right to mount one")
+    try:
+        words = ["fit", "people.csv", "-o", tmp_path / "m", "--epochs", 1, "--quiet"]
+        code, _, err = run(*words)
+        assert (code, os.listdir(tmp_path)) == (2, [])
+        assert f"cannot write {tmp_path}/m: no space left on device. Free some space" in err
+        code, _, err = run("sample", "people.model", "-n", 999, "-o", tmp_path / "rows.csv")
+        assert (code, os.listdir(tmp_path)) == (2, [])
+        assert f"cannot write {tmp_path}/rows.csv: no space left on device" in err
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_query_imports_nothing_that_it_does_not_need(folder):
+    code = (
+        "import sys\n"
+        "from subtractive.cli.main import main\n"
+        "main(['query', 'people.model', '--probability', 'age>40'])\n"
+        "heavy = {'sklearn', 'matplotlib', 'scipy.stats', 'torch._dynamo'}\n"
+        "print(heavy & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == "set()\n"
+
+
 def test_means_are_conditional(run, folder):
     model = sub.load(folder / "people.model")
     answer = json.loads(run("query", "people.model", "--mean", "age", "--given", "city=Oslo")[1])
@@ -206,7 +307,10 @@ BAD = {
     "not a table": (["score", "people.model", "people.model"], "not a readable table"),
     "not Parquet": (["score", "people.model", "broken.parquet"], "not a readable table"),
     "no rows": (["fit", "empty.csv", "-o", "m"], "empty.csv"),
-    "no folder": (["fit", "people.csv", "-o", "no/where"], "its folder does not exist"),
+    "a folder": (["fit", "no data either", "-o", "."], "it is a folder. Name a file in it"),
+    "a folder for scores": (["score", "people.model", "people.csv", "-o", "."], "it is a folder"),
+    "a folder for a page": (["report", "people.model", "people.csv", "-o", "."], "is a folder"),
+    "no folder": (["fit", "people.csv", "-o", "no/where"], "does not exist. Create it first"),
     "kind of column": (["fit", "people.csv", "-o", "m", "--column", "age"], "cannot read 'age'"),
     "unknown column": (["fit", "people.csv", "-o", "m", "--column", "x=count"], "x"),
     "weights": (["fit", "people.csv", "-o", "m", "--weights", "x"], "no column 'x'"),
@@ -216,7 +320,7 @@ BAD = {
     "given a word": (["sample", "people.model", "--given", "age=old"], "'old' is not a number"),
     "given elsewhere": (["sample", "people.model", "--given", "city=Rome"], "no value 'Rome'"),
     "given twice": (["sample", "people.model", "--given", "age=1", "--given", "age=2"], "twice"),
-    "negative number": (["sample", "people.model", "-n", "-1"], "n_samples"),
+    "negative number": (["sample", "people.model", "-n", "-1"], "at least 0"),
     "no question": (["query", "people.model"], "nothing is asked"),
     "event": (["query", "people.model", "--probability", "age"], "as an event"),
     "event of words": (["query", "people.model", "--probability", "age>x"], "not a number"),
@@ -229,6 +333,15 @@ BAD = {
         ["query", "people.model", "--mean", "age", "--given", "age=4"],
         "is given",
     ),
+    "a repeated name": (["fit", "repeated.csv", "-o", "m"], "the column 'age' occurs twice"),
+    "a repeated name, scored": (["score", "people.model", "repeated.csv"], "'age' occurs twice"),
+    "large numbers": (["fit", "large.csv", "-o", "m"], "whole numbers beyond 2**53"),
+    "a part": (["score", "people.model", "people.csv", "--part", "3/2"], "a part is i/n"),
+    "a part of a pipe": (["score", "people.model", "-", "--part", "1/2"], "only parts of"),
+    "order of categories": (
+        ["query", "people.model", "--probability", "city=Oslo", "--probability", "city<3"],
+        "have no order",
+    ),
     "other columns": (["score", "people.model", "other.csv"], "age"),
 }
 
@@ -238,6 +351,8 @@ def test_errors_are_one_line_without_a_traceback(arguments, message, run, folder
     (folder / "empty.csv").write_text("age,city\n")
     (folder / "other.csv").write_text("height\n1.0\n")
     (folder / "broken.parquet").write_text("not parquet")
+    (folder / "repeated.csv").write_text("age,city,age\n1,Oslo,2\n")
+    (folder / "large.csv").write_text(f"a\n{10**30 + 1}\n{10**30 + 2}\n")
     code, out, err = run(*arguments)
     assert code == 2
     assert out == ""
@@ -263,7 +378,7 @@ def test_unexpected_failures_are_told_from_mistakes(run, monkeypatch):
     def broken(options):
         raise RuntimeError("broken")
 
-    monkeypatch.setitem(sys.modules, "subtractive.commands", type("M", (), {"run": broken}))
+    monkeypatch.setitem(sys.modules, "subtractive.cli.commands", type("M", (), {"run": broken}))
     code, _, err = run("info", "people.model")
     assert code == 1
     assert "unexpected RuntimeError: broken" in err
@@ -273,20 +388,22 @@ def test_an_interrupt_exits_as_shells_expect(run, monkeypatch):
     def interrupted(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(sys.modules, "subtractive.commands", type("M", (), {"run": interrupted}))
+    monkeypatch.setitem(
+        sys.modules, "subtractive.cli.commands", type("M", (), {"run": interrupted})
+    )
     assert run("info", "people.model")[0] == 130
 
 
 def start(arguments, **options):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "subtractive.cli", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, **options)
+    command = [sys.executable, "-m", "subtractive", *map(str, arguments)]
+    return subprocess.run(command, env=environment, text=True, check=True, **options)
 
 
 def test_help_teaches_and_imports_nothing_heavy():
     code = (
         "import sys\n"
-        "from subtractive.cli import main\n"
+        "from subtractive.cli.main import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
         "heavy = {'torch', 'numpy', 'pandas', 'sklearn', 'matplotlib'} & set(sys.modules)\n"
@@ -321,3 +438,11 @@ def test_a_reader_that_has_seen_enough_is_no_error(folder):
     assert done.returncode == 0
     assert done.stderr == ""
     assert done.stdout.startswith("age,city")
+
+
+@pytest.mark.parametrize("module", ["subtractive", "subtractive.cli"])
+def test_the_package_and_its_folder_run_as_programs(module):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", module, "--version"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"subtractive {sub.__version__}\n"

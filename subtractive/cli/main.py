@@ -1,7 +1,7 @@
 """The command line: ``subtractive fit data.csv -o model`` and its relatives.
 
-This file knows words only. What they do is in :mod:`subtractive.commands`, which is imported when
-a command runs, so that ``--help`` answers at once.
+This file knows words only. What they do is in :mod:`subtractive.cli.commands`, which is imported
+when a command runs, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ examples:
   subtractive report people.model new.csv -o report.html       a page of pictures
 
 Tables are CSV or Parquet by their ending; "-" is standard input or output, as CSV.
-Results go to standard output, progress and errors to standard error.
+Results go to standard output, errors to standard error, and progress, if that is a terminal.
 Exit codes: 0 done, 1 unexpected failure, 2 wrong arguments or data, 130 interrupted.
 """
 
@@ -46,10 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler shall not write to stderr
     try:
-        import_module("subtractive.commands").run(options)
+        import_module("subtractive.cli.commands").run(options)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+    except KeyboardInterrupt as interrupt:
+        return _fail(": ".join(["interrupted", *map(str, interrupt.args)]), 130)
     except BrokenPipeError:  # the reader, head or less, has seen enough
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -95,9 +95,13 @@ def _add_fit(commands: Commands) -> None:
     fit.add_argument("--covariance", choices=["full", "diagonal"], help="of flat mixtures")
     fit.add_argument("--column", action="append", default=[], metavar=COLUMN, help=COLUMN_HELP)
     fit.add_argument("--weights", metavar="NAME", help="column that holds the weights of rows")
+    _add_missing(fit)
     fit.add_argument("--epochs", type=int, help="passes over the data at most")
     fit.add_argument("--unknown", choices=["error", "missing"], help="unseen categories later on")
-    fit.add_argument("--quiet", action="store_true", help="no progress")
+    fit.add_argument(
+        "--keep-partial", action="store_true", help="after Ctrl-C, write the best model so far"
+    )
+    fit.add_argument("--quiet", action="store_true", help="no progress on the terminal")
     _add_seed(fit)
 
 
@@ -106,19 +110,26 @@ def _add_asking(commands: Commands) -> None:
     score.add_argument("model")
     score.add_argument("data")
     score.add_argument("--mean", action="store_true", help="print the mean as JSON instead")
+    _add_missing(score)
+    _add_part(score)
     _add_output(score)
     sample = _command(commands, "sample", "draw rows, exactly, given evidence or not")
     sample.add_argument("model")
     sample.add_argument("-n", "--number", type=int, default=10, help="how many (10)")
     _add_given(sample)
     _add_seed(sample)
+    _add_part(sample)
     _add_output(sample)
+    _add_escape(sample)
     impute = _command(commands, "impute", "fill the gaps of a table")
     impute.add_argument("model")
     impute.add_argument("data")
     impute.add_argument("--sample", action="store_true", help="draw them instead of averaging")
     _add_seed(impute)
+    _add_missing(impute)
+    _add_part(impute)
     _add_output(impute)
+    _add_escape(impute)
     query = _command(commands, "query", "probabilities and means given evidence, as JSON")
     query.add_argument("model")
     query.add_argument(
@@ -139,6 +150,8 @@ def _add_showing(commands: Commands) -> None:
     report.add_argument("model")
     report.add_argument("data", help="table to show, best one that the model was not fitted on")
     report.add_argument("-o", "--output", default="report.html", help="page (report.html)")
+    _add_missing(report)
+    report.add_argument("--quiet", action="store_true", help="no progress on the terminal")
     _add_seed(report)
     demo = _command(commands, "demo", "fit small data and draw pictures")
     demo.add_argument("-o", "--output", default="out", help="folder for the pictures (out)")
@@ -167,10 +180,29 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", default="-", help="table to write (standard output)")
 
 
+def _add_missing(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--missing",
+        metavar="WORDS",
+        help="words for missing values in CSV files, with commas between them, beside empty cells "
+        "(NA,None,null and others; '' for empty cells only)",
+    )
+
+
+def _add_part(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--part", metavar="I/N", help="only the I-th of N parts of the rows, for many processes"
+    )
+
+
+def _add_escape(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--escape-formulas",
+        action="store_true",
+        help="an apostrophe before texts that spreadsheets would run: = + - @",
+    )
+
+
 def _fail(message: str, code: int) -> int:
     print(f"subtractive: {message}", file=sys.stderr)
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

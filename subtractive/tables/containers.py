@@ -15,7 +15,7 @@ AnyTable: TypeAlias = Any  # an array, or a data frame of any library
 Arrays: TypeAlias = Mapping[Hashable, npt.NDArray[Any]]  # by column, (n,) each
 
 
-class Look(ABC):
+class Container(ABC):
     """What kind of table to build from columns of values."""
 
     @abstractmethod
@@ -25,7 +25,7 @@ class Look(ABC):
 
 @final
 @dataclass(frozen=True)
-class ArrayLook(Look):
+class ArrayContainer(Container):
     """An array of one dtype; its columns are numbered."""
 
     dtype: np.dtype[Any]
@@ -36,7 +36,7 @@ class ArrayLook(Look):
 
 @final
 @dataclass(frozen=True)
-class FrameLook(Look):
+class FrameContainer(Container):
     """A data frame with the columns' types of ``template``, which has no rows."""
 
     template: Any

@@ -9,8 +9,8 @@ from typing import Any, final
 
 import numpy as np
 
+from subtractive.tables.column_types import Categories, Continuous, Counts, Kind
 from subtractive.tables.columns import Column, HalfLine, Interval, Line, States, Tally
-from subtractive.tables.kinds import Categories, Continuous, Counts, Kind
 from subtractive.tables.reading import Content, Floats, RawColumn, Values
 
 FEW_VALUES = 10  # numbers that take at most so many values,

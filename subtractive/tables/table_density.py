@@ -8,11 +8,10 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 
 from subtractive.densities.base import Density
+from subtractive.tables.containers import AnyTable
 from subtractive.tables.events import as_box
-from subtractive.tables.looks import AnyTable
 from subtractive.tables.moments import column_covariance, column_means
 from subtractive.tables.reading import (
     Floats,
@@ -155,7 +154,7 @@ class TableDensity:
         with torch.no_grad():
             for start in range(0, table.num_rows, ROWS_AT_ONCE):
                 rows = self.schema.encode_table(table.rows(slice(start, start + ROWS_AT_ONCE)))
-                scores = self.density.log_prob(rows.x).numpy() + rows.log_slope
+                scores = self.density.log_prob(rows.x).numpy() + rows.log_abs_det_jacobian
                 parts.append(np.where(rows.possible, scores, -np.inf))
         return np.concatenate(parts)
 
@@ -230,6 +229,8 @@ def as_generator(random_state: RandomState) -> torch.Generator:
 
 def draw_seed(random_state: RandomState) -> int:
     """A seed drawn as scikit-learn does from an int, a ``RandomState`` or ``None``."""
+    from sklearn.utils import check_random_state  # which takes long to import
+
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from pathlib import Path
 
@@ -117,7 +116,7 @@ def show_imputation(model: sub.SquaredCircuit, generator: torch.Generator) -> No
 def learn_penguins(out: Path) -> None:
     """Fit a real table with text and gaps, ask it, and write a page about it."""
     print("3. A real table: 344 penguins, text and numbers with gaps")
-    table = sub.penguins()
+    table = sub.data.penguins()
     model = sub.SubtractiveMixture(random_state=0, verbose=True).fit(table)
     gentoo = {"species": "Gentoo"}
     heavy = {"body_mass_g": (5000, None)}
@@ -151,19 +150,9 @@ def save(figure: Figure, path: Path) -> None:
     print(f"   drawn: {path}")
 
 
-def run(out: Path) -> None:
+def run(folder: str) -> None:
     """Run the demo, its pictures going to a folder."""
+    out = Path(folder)
     draw_ring(out)
     answer_questions(out)
     learn_penguins(out)
-
-
-def main() -> None:
-    """Run the demo from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("out"), help="folder for the pictures")
-    run(parser.parse_args().out)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ from subtractive.reductions.gaussian_mixture import (
 from subtractive.regions.chow_liu import chow_liu_tree
 from subtractive.regions.graph import RegionGraph
 from subtractive.regions.trees import flat, linear_tree, random_binary_tree
-from subtractive.tables.rows import Rows, batch_size, split
+from subtractive.tables.training_rows import Rows, batch_size, split
 
 KINDS = ("squared", "monotonic", "squared-monotonic")
 STRUCTURES = ("auto", "binary", "linear", "flat", "chow-liu")
@@ -69,6 +69,15 @@ class Learned(NamedTuple):
 
     density: Density
     history: History
+
+
+class FitInterrupted(KeyboardInterrupt):
+    """Ctrl-C ended a fit; what it has learned until then, and an estimator of it, or None."""
+
+    def __init__(self, learned: Learned | None = None) -> None:
+        super().__init__("the fit was interrupted.")
+        self.learned = learned
+        self.partial: Any = None
 
 
 class Candidate(NamedTuple):
@@ -128,13 +137,18 @@ class Recipe:
         """Train each candidate on most of the rows, and keep what the others find most likely."""
         train, valid = split(rows, self.validation_fraction, seed)
         best: Learned | None = None
-        for candidate in self._candidates(train, families):
-            density = candidate.start(seed)
-            if best is not None and is_hopeless(density, valid, best, candidate):
-                continue
-            history = self._train(density, train, valid, candidate, seed)
-            if best is None or history.best_score > best.history.best_score:
-                best = Learned(density.double(), history)
+        try:
+            for candidate in self._candidates(train, families):
+                density = candidate.start(seed)
+                if best is not None and is_hopeless(density, valid, best, candidate):
+                    continue
+                history = self._train(density, train, valid, candidate, seed)
+                if best is None or history.best_score > best.history.best_score:
+                    best = Learned(density.double(), history)
+                if history.stopped == "interrupted":
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise FitInterrupted(best) from None
         assert best is not None
         return best
 

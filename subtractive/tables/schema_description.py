@@ -10,8 +10,9 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
+from subtractive.io.schema import check_facts
 from subtractive.tables.columns import Column, HalfLine, Interval, Line, States, Tally
-from subtractive.tables.looks import ArrayLook, FrameLook, Look
+from subtractive.tables.containers import ArrayContainer, Container, FrameContainer
 from subtractive.tables.schema import Schema
 
 COLUMNS: dict[str, type[Column]] = {
@@ -23,7 +24,7 @@ def describe_schema(schema: Schema) -> dict[str, Any]:
     """What :func:`schema_from` needs to make the schema again."""
     return {
         "names": [_plain(name) for name in schema.names],
-        "look": _describe_look(schema.look, schema.names),
+        "look": _describe_container(schema.container, schema.names),
         "variables": [_describe_column(column) for column in schema.variables],
         "place": [schema.place.get(name) for name in schema.names],
         "constants": [_plain(schema.constants.get(name)) for name in schema.names],
@@ -35,11 +36,11 @@ def schema_from(data: Mapping[str, Any]) -> Schema:
     names = tuple(_hashable(name) for name in data["names"])
     variables = tuple(_column(entry) for entry in data["variables"])
     place = {n: p for n, p in zip(names, data["place"], strict=True) if p is not None}
-    if not all(isinstance(p, int) and 0 <= p < len(variables) for p in place.values()):
+    if not all(type(p) is int and 0 <= p < len(variables) for p in place.values()):
         raise ValueError("a column stands for a variable that is not there.")
     pairs = zip(names, data["constants"], strict=True)
     constants = {name: _hashable(value) for name, value in pairs if name not in place}
-    return Schema(names, _look(data["look"], names), variables, place, constants)
+    return Schema(names, _container(data["look"], names), variables, place, constants)
 
 
 def _describe_column(column: Column) -> dict[str, Any]:
@@ -52,16 +53,17 @@ def _column(data: Mapping[str, Any]) -> Column:
     kind = COLUMNS[facts.pop("column")]
     if set(facts) != {entry.name for entry in fields(kind)}:  # type: ignore[arg-type]
         raise ValueError(f"{kind.__name__} has other facts than {sorted(facts)}.")
+    check_facts(kind, facts)
     if "dtype" in facts:
         facts["dtype"] = _number_type(facts["dtype"])
     return kind(**facts)
 
 
-def _describe_look(look: Look, names: tuple[Hashable, ...]) -> dict[str, Any]:
-    if isinstance(look, ArrayLook):
-        return {"array": str(look.dtype)}
-    assert isinstance(look, FrameLook)
-    frame = nw.from_native(look.template, eager_only=True)
+def _describe_container(container: Container, names: tuple[Hashable, ...]) -> dict[str, Any]:
+    if isinstance(container, ArrayContainer):
+        return {"array": str(container.dtype)}
+    assert isinstance(container, FrameContainer)
+    frame = nw.from_native(container.template, eager_only=True)
     if not frame.implementation.is_pandas_like():
         frame = nw.from_native(frame.to_pandas(), eager_only=True)
     native = frame.to_native()
@@ -75,9 +77,9 @@ def _describe_dtype(dtype: Any) -> dict[str, Any]:  # noqa: ANN401 - any dtype o
     return {"dtype": str(dtype)}
 
 
-def _look(data: Mapping[str, Any], names: tuple[Hashable, ...]) -> Look:
+def _container(data: Mapping[str, Any], names: tuple[Hashable, ...]) -> Container:
     if "array" in data:
-        return ArrayLook(_number_type(data["array"]))
+        return ArrayContainer(_number_type(data["array"]))
     series = {}
     for name, entry in zip(names, data["frame"], strict=True):
         if "categories" in entry:
@@ -85,7 +87,7 @@ def _look(data: Mapping[str, Any], names: tuple[Hashable, ...]) -> Look:
         else:
             dtype = pd.api.types.pandas_dtype(str(entry["dtype"]))
         series[name] = pd.Series([], dtype=dtype)
-    return FrameLook(pd.DataFrame(series))
+    return FrameContainer(pd.DataFrame(series))
 
 
 def _number_type(name: object) -> np.dtype[Any]:
