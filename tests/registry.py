@@ -42,9 +42,7 @@ KINDS = list(itertools.product(GRAPHS, FAMILIES, LAYERS, WEIGHTS, (1, 3)))
 
 def _choices(kinds, count):
     """What occurs together in some kinds, so many choices at a time."""
-    return {
-        some for kind in kinds for some in itertools.combinations(enumerate(kind), count)
-    }
+    return {some for kind in kinds for some in itertools.combinations(enumerate(kind), count)}
 
 
 def covering(kinds):
@@ -57,7 +55,10 @@ def covering(kinds):
     chosen = []
     while pairs:
         chosen.append(
-            max(kinds, key=lambda k: (len(pairs & _choices([k], 2)), len(triples & _choices([k], 3))))
+            max(
+                kinds,
+                key=lambda k: (len(pairs & _choices([k], 2)), len(triples & _choices([k], 3))),
+            )
         )
         pairs -= _choices(chosen[-1:], 2)
         triples -= _choices(chosen[-1:], 3)
@@ -69,10 +70,7 @@ def every_kind(names, kinds):
     few = set(covering(kinds))
     return pytest.mark.parametrize(
         names,
-        [
-            pytest.param(*kind, marks=[] if kind in few else [pytest.mark.slow])
-            for kind in kinds
-        ],
+        [pytest.param(*kind, marks=[] if kind in few else [pytest.mark.slow]) for kind in kinds],
     )
 
 

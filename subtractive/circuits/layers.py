@@ -23,6 +23,7 @@ from subtractive.io.registry import Registry
 from subtractive.numerics.leaf_message import Index, LeafMessage, pick
 from subtractive.numerics.scaled import Message, Product, added, multiply, outer
 from subtractive.numerics.signed_log import SignedLog, kronecker_signed, multiply_signed
+from subtractive.regions.folding import CONTRACTION, TRANSPOSED, FoldedSchedule
 
 
 def mix(weight: Tensor, values: Tensor) -> Tensor:
@@ -296,3 +297,13 @@ def _final(name: str) -> TypeError:
         f"{name} cannot be subclassed: its rules for squares and samples would not follow a new "
         "product. Subclass Layer."
     )
+
+
+def weights_of_calls(schedule: FoldedSchedule, layers: Sequence[Layer]) -> list[Tensor]:
+    """The weights (f, o, i) of each call; nothing is summed where messages are contracted."""
+    weights = []
+    for call in schedule.calls:
+        if call.kind is not CONTRACTION:
+            weight = layers[call.layer].weight(call.folds)
+            weights.append(weight.mT if call.kind is TRANSPOSED else weight)
+    return weights

@@ -51,7 +51,7 @@ def underflowed(schedule: FoldedSchedule, ranges: Mapping[int, SumRange]) -> Ten
     """
     root = ranges[len(schedule.calls) - 1]
     eps = torch.finfo(root.dtype).eps
-    is_empty = root.peak is not None and root.peak.numel() == 0
+    is_empty = isinstance(root.peak, Tensor) and root.peak.numel() == 0
     if is_empty or _root_error(schedule, _worst(ranges)) <= eps:
         return None
     error = torch.as_tensor(_root_error(schedule, ranges))

@@ -7,14 +7,9 @@ from collections.abc import Hashable
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.evaluation import (
-    FusedLayers,
-    ReferencePath,
-    Waiting,
-    root_of,
-    traverse,
-    waiting_leaves,
-)
+from subtractive.circuits.fused_path import FusedLayers
+from subtractive.circuits.reference_path import ReferencePath
+from subtractive.circuits.traversal import Waiting, root_of, traverse, waiting_leaves
 from subtractive.inputs.base import EVERYWHERE
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Scaled, safe_log, to_scaled

@@ -14,8 +14,10 @@ from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.environment import Environment
-from subtractive.circuits.evaluation import FusedLayers, leaves_of, traverse
+from subtractive.circuits.evaluation import leaves_of
+from subtractive.circuits.fused_path import FusedLayers
 from subtractive.circuits.layers import mix
+from subtractive.circuits.traversal import traverse
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import OBSERVED, square_leaves
 from subtractive.numerics.leaf_message import LeafMessage, double

@@ -9,17 +9,10 @@ import torch
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.evaluation import (
-    FusedLayers,
-    LeafSource,
-    ReferencePath,
-    Waiting,
-    evaluate,
-    leaves_of,
-    root_of,
-    traverse,
-    waiting_leaves,
-)
+from subtractive.circuits.evaluation import LeafSource, evaluate, leaves_of
+from subtractive.circuits.fused_path import FusedLayers
+from subtractive.circuits.reference_path import ReferencePath
+from subtractive.circuits.traversal import Waiting, root_of, traverse, waiting_leaves
 from subtractive.inputs.base import EVERYWHERE
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import (

@@ -13,12 +13,9 @@ import torch
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.evaluation import (
-    FusedLayers,
-    leaves_of,
-    root_of,
-    traverse,
-)
+from subtractive.circuits.evaluation import leaves_of
+from subtractive.circuits.fused_path import FusedLayers
+from subtractive.circuits.traversal import root_of, traverse
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside, numbers_per_row

@@ -9,7 +9,8 @@ from registry import every_kind
 
 import subtractive as sub
 from subtractive.circuits import evaluation
-from subtractive.circuits.evaluation import FusedLayers, evaluate, leaves_of, reference
+from subtractive.circuits.evaluation import evaluate, leaves_of, reference
+from subtractive.circuits.fused_path import FusedLayers
 from subtractive.circuits.gram_sandwich import NARROW_FROM
 from subtractive.inference.partition import square_integrals
 from subtractive.numerics.scaled import log_sum_of_squares

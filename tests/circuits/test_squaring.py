@@ -78,7 +78,10 @@ def test_the_square_has_the_units_of_the_paper_and_the_same_graph(graph, layer):
     assert squared.schedule == circuit.schedule
     assert [i.num_units for i in squared.input_layers] == [9] * len(circuit.inputs)
     for k in range(len(circuit.layers) - 1):
-        before, after = circuit.sum_layers[k].weights().shape, squared.sum_layers[k].weights().shape
+        before, after = (
+            circuit.sum_layers[k].weights().shape,
+            squared.sum_layers[k].weights().shape,
+        )
         assert after == (before[0], before[1] ** 2, before[2] ** 2)
     regions, outputs, products = circuit.sum_layers[-1].weights().shape
     assert outputs == 2

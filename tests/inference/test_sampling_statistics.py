@@ -1,10 +1,11 @@
 """Many samples against exact distribution functions, and the tests against planted mistakes.
 
 Rosenblatt's transform turns samples into independent uniform numbers: each coordinate goes through
-its distribution function given those before it, by the forward pass that integrates, which the sampler
-does not use; the variables are taken in an order in which they were not drawn. Discrete models are
-compared with the enumeration of all states. Samples are 100,000 unless a test says otherwise, and
-seeds are fixed; were they not, one run of this file in a thousand would fail by chance.
+its distribution function given those before it, by the forward pass that integrates, which the
+sampler does not use; the variables are taken in an order in which they were not drawn. Discrete
+models are compared with the enumeration of all states. Samples are 100,000 unless a test says
+otherwise, and seeds are fixed; were they not, one run of this file in a thousand would fail by
+chance.
 """
 
 import itertools

@@ -42,10 +42,7 @@ def read_regions(schedule):
     """For each call, the regions found at the places it reads, by child slot."""
     tensors = [call.regions for call in (*schedule.leaves, *schedule.calls)]
     return [
-        [
-            tensors[source][places]
-            for source, places in zip(call.sources, call.places, strict=True)
-        ]
+        [tensors[source][places] for source, places in zip(call.sources, call.places, strict=True)]
         for call in schedule.calls
     ]
 

@@ -245,7 +245,7 @@ def test_unseen_categories_may_be_integrated_out(fitted):
 
 
 def test_a_schema_can_be_made_once_and_used_again():
-    schema = sub.Schema.infer(FRAME, columns=BOUNDS)
+    schema = sub.tables.Schema.infer(FRAME, columns=BOUNDS)
     model = quick(columns=schema).fit(FRAME.head(60))
     assert model.schema_ is schema
     assert np.isfinite(model.score(FRAME))
