@@ -41,9 +41,10 @@ class CancellationError(ArithmeticError):
 def log_square_partition(circuit: Circuit) -> Tensor:
     """log Z = log Σ_s ∫|c_s|², a scalar, in float64, without the guard."""
     root = evaluate(circuit.schedule, circuit.sum_layers, square_integrals(circuit))
-    if not is_transformed() and not sum_of_squares(root.mantissa.detach()) > 0:
+    total = sum_of_squares(root.mantissa.detach())
+    if not is_transformed() and not total > 0:
         raise CancellationError(
-            f"the partition function came out as {float(sum_of_squares(root.mantissa)):.3g} times "
+            f"the partition function came out as {float(total):.3g} times "
             "its own scale: its positive and negative parts cancel completely, or a parameter is "
             "not a finite number. The model has no normalised density; go back to earlier "
             "weights, or start again with a smaller learning rate."

@@ -201,7 +201,7 @@ def test_overlapping_inputs_are_not_deterministic(family):
     circuit = build("linear", family, d=3)
     assert not sub.circuits.is_deterministic(circuit)
     with pytest.raises(
-        ValueError, match=r"not deterministic: two inputs .* Use square\(circuit\)"
+        ValueError, match=r"not deterministic: two inputs .* Use materialise_square\(circuit\)"
     ):
         sub.circuits.square_deterministic(circuit)
 

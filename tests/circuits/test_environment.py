@@ -159,7 +159,7 @@ CASES = list(itertools.product(GRAPHS, LAYERS, ["real", "complex"], [1, 3], PATT
 def test_environments_are_derivatives_of_the_root(graph, layer, weights, outputs, pattern):
     circuit = build(graph, "gaussian", layer=layer, weights=weights, outputs=outputs)
     observed = torch.tensor(PATTERNS[pattern])
-    evidence = make_evidence(points("gaussian", ROWS, 4), observed, circuit.families, "cpu")
+    evidence = make_evidence(points("gaussian", ROWS, 4), observed, circuit.families, circuit.device)
     schedule = circuit.refold(labels(circuit, evidence))
     visited = []
 
@@ -179,12 +179,12 @@ def test_environments_are_derivatives_of_the_root(graph, layer, weights, outputs
 def test_values_that_were_drawn_become_evidence(graph, layer, weights, outputs, pattern):
     circuit = build(graph, "gaussian", layer=layer, weights=weights, outputs=outputs)
     observed, x = torch.tensor(PATTERNS[pattern]), points("gaussian", ROWS, 4)
-    evidence = make_evidence(x, observed, circuit.families, "cpu")
+    evidence = make_evidence(x, observed, circuit.families, circuit.device)
     schedule = circuit.refold(labels(circuit, evidence))
     known = observed.clone()
 
     def draw(region, environment):
-        now = make_evidence(x, known, circuit.families, "cpu")
+        now = make_evidence(x, known, circuit.families, circuit.device)
         assert_same_up_to_scale(environment, derivative(circuit, now, region))
         layer, place = circuit.input_of(region)
         scope = list(layer.scopes[place.start])

@@ -20,6 +20,7 @@ TREES = {
     "binary": lambda: sub.random_binary_tree(7, seed=1),
     "linear": lambda: sub.linear_tree(6),
     "flat": lambda: sub.flat(5),
+    "four variables": lambda: sub.random_binary_tree(4, seed=1),
 }
 FAMILIES = {"gaussian": sub.Gaussian, "embedding": lambda: sub.Embedding(4)}
 WEIGHTS = {"real": sub.real_weights, "complex": sub.complex_weights}
@@ -132,7 +133,9 @@ def unmixed(tree, **options):
         for layer in p.circuit.sum_layers:
             weight = layer.weights.value
             weight.copy_(torch.eye(2) if weight.shape[1] == 2 else torch.ones(1, 2))
-        p.circuit.input_layers[0].mean.copy_(torch.tensor([-1.0, 1.0]).expand(p.num_variables, 2))
+        (layer,) = p.circuit.input_layers
+        layer.mean.copy_(torch.tensor([-1.0, 1.0]).expand(p.num_variables, 2))
+        layer.log_scale.zero_()
     return p
 
 
@@ -146,7 +149,7 @@ def torn(p, distance):
 
 
 @pytest.mark.parametrize("dtype", [SINGLE, REAL])
-@pytest.mark.parametrize("tree", ["binary", "linear"])
+@pytest.mark.parametrize("tree", ["binary", "linear", "four variables"])
 def test_rows_that_underflow_take_the_reference_path_and_only_those(tree, dtype):
     p = unmixed(tree, dtype=dtype)
     x = rows(p).to(dtype)
@@ -169,9 +172,9 @@ def test_far_rows_are_those_of_the_reference_path(tree, dtype):
     compare_with_reference(p, x, PRECISION[dtype])
 
 
-@pytest.mark.parametrize("missing", [[], [0], [1, 4]])
+@pytest.mark.parametrize("missing", [[], [0], [1, 3]])
 @pytest.mark.parametrize("outputs", [1, 2])
-@pytest.mark.parametrize("tree", ["binary", "linear"])
+@pytest.mark.parametrize("tree", ["binary", "linear", "four variables"])
 def test_evidence_that_no_unit_explains_is_not_taken_for_impossible(tree, outputs, missing):
     p = unmixed(tree, num_outputs=outputs)
     x = rows(p, count=3)
