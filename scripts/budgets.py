@@ -24,7 +24,7 @@ import torch
 import subtractive as sub
 
 PACKAGE = Path(__file__).resolve().parents[1] / "subtractive"
-PATH_LIMITS = {"files to one log_prob": 8, "lines to one log_prob": 300}
+PATH_LIMITS = {"files to one log_prob": 12, "lines to one log_prob": 350}
 MAX_CULPRITS = 10
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
