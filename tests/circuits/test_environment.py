@@ -159,7 +159,9 @@ CASES = list(itertools.product(GRAPHS, LAYERS, ["real", "complex"], [1, 3], PATT
 def test_environments_are_derivatives_of_the_root(graph, layer, weights, outputs, pattern):
     circuit = build(graph, "gaussian", layer=layer, weights=weights, outputs=outputs)
     observed = torch.tensor(PATTERNS[pattern])
-    evidence = make_evidence(points("gaussian", ROWS, 4), observed, circuit.families, circuit.device)
+    evidence = make_evidence(
+        points("gaussian", ROWS, 4), observed, circuit.families, circuit.device
+    )
     schedule = circuit.refold(labels(circuit, evidence))
     visited = []
 

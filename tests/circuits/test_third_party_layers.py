@@ -7,7 +7,7 @@ import pytest
 import torch
 from oracles import all_states
 from scipy import stats
-from third_party_layers import Added, Gated, Neighbours, Squared, Tripled, TooNarrow
+from third_party_layers import Added, Gated, Neighbours, Squared, TooNarrow, Tripled
 
 import subtractive as sub
 
@@ -38,7 +38,9 @@ def units_by_hand(name, layer, fold, children):
         count = len(units)
         shifts = [[0] * len(children), range(len(children))]
         return [
-            math.prod(child[(i + shift) % count] for child, shift in zip(children, some, strict=True))
+            math.prod(
+                child[(i + shift) % count] for child, shift in zip(children, some, strict=True)
+            )
             for some in shifts
             for i in units
         ]
@@ -233,7 +235,9 @@ def test_a_product_that_is_not_linear_in_each_child_is_refused(graph, layer):
 
 
 def test_a_product_of_another_width_is_refused():
-    with pytest.raises(ValueError, match=r"TooNarrow.product must return 3 units.*got \(1, 3, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"TooNarrow.product must return 3 units.*got \(1, 3, 1\)"
+    ):
         sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, product=TooNarrow)
 
 

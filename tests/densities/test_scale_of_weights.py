@@ -13,7 +13,11 @@ import subtractive as sub
 from subtractive.inference.inner import log_inner
 
 REAL = torch.float64
-TREES = {"linear": sub.linear_tree(4), "binary": sub.random_binary_tree(4, seed=1), "flat": sub.flat(4)}
+TREES = {
+    "linear": sub.linear_tree(4),
+    "binary": sub.random_binary_tree(4, seed=1),
+    "flat": sub.flat(4),
+}
 PRODUCTS = {"hadamard": sub.HadamardLayer, "kronecker": sub.KroneckerLayer}
 WEIGHTS = {"real": sub.real_weights, "complex": sub.complex_weights}
 SIZES = [1e-300, 1e-160, 1e-30, 1e30, 1e160, 1e300]

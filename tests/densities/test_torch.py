@@ -1,4 +1,4 @@
-"""Densities as PyTorch expects modules to be: transforms of functions, copies, precisions, devices."""
+"""Densities as modules of PyTorch: transforms of functions, copies, precisions, devices."""
 
 import copy
 import math

@@ -28,7 +28,12 @@ PRECISION = {torch.float32: 1e-5, REAL: 1e-11}
 
 
 def make(tree, family="gaussian", **options):
-    settings = {"num_units": 4, "seed": 0, "dtype": REAL, "initialise": sub.init.normal()} | options
+    settings = {
+        "num_units": 4,
+        "seed": 0,
+        "dtype": REAL,
+        "initialise": sub.init.normal(),
+    } | options
     return sub.SquaredCircuit(sub.Circuit(TREES[tree], FAMILIES[family], **settings))
 
 
