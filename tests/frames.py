@@ -33,7 +33,7 @@ def mixed_frame(num_rows: int = 300, seed: int = 0) -> pd.DataFrame:
     return frame
 
 
-BOUNDS = {"share": sub.tables.Continuous((0, 1)), "income": sub.tables.Continuous((0, None))}
+BOUNDS = {"share": sub.tables.Continuous(0, 1), "income": sub.tables.Continuous(0)}
 
 
 def quick(**settings: object) -> sub.SubtractiveMixture:
@@ -41,3 +41,35 @@ def quick(**settings: object) -> sub.SubtractiveMixture:
     return sub.SubtractiveMixture(
         **{"n_components": 3, "max_epochs": 1, "random_state": 0, **settings}
     )
+
+
+def table_nodes(column: object, fine: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights that integrate over all numbers of a column, in the units of the table.
+
+    Panels end at the knots of its transform; beyond them numbers are replaced by logarithms of
+    their distances, in which the density is smooth.
+    """
+    transform = column.transform
+    knots = getattr(transform, "knots", None)
+    if knots is None:
+        reach = transform.reach * transform.unit
+        knots = np.linspace(transform.centre - reach, transform.centre + reach, 41)
+    at, weight = np.polynomial.legendre.leggauss(8)
+    places = np.linspace(0, len(knots) - 1, fine * (len(knots) - 1) + 1)
+    edges = np.interp(places, np.arange(len(knots)), knots)
+    half = np.diff(edges)[:, None] / 2
+    parts = [((edges[:-1, None] + half * (at + 1)).ravel(), (half * weight).ravel())]
+    logs = np.linspace(0, 40, 80 * fine + 1)
+    half = np.diff(logs)[:, None] / 2
+    t, dt = (logs[:-1, None] + half * (at + 1)).ravel(), (half * weight).ravel()
+    unit = float(np.diff(knots).mean())
+    for end, bound, sign in (
+        (edges[0], getattr(transform, "low", -np.inf), -1),
+        (edges[-1], getattr(transform, "high", np.inf), 1),
+    ):
+        room = abs(end - bound)
+        if np.isfinite(room):
+            parts.append((bound - sign * room * np.exp(-t), room * np.exp(-t) * dt))
+        else:
+            parts.append((end + sign * unit * np.expm1(t), unit * np.exp(t) * dt))
+    return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])

@@ -91,13 +91,13 @@ TABLES = {
         hostile,
     )
 }
-BOUNDS = {"share": sub.tables.Continuous((0, 1)), "income": sub.tables.Continuous((0, None))}
+BOUNDS = {"share": sub.tables.Continuous(0, 1), "income": sub.tables.Continuous(0)}
 
 
 def fitted(frame, **settings):
     columns = {name: kind for name, kind in BOUNDS.items() if name in frame} or None
     model = sub.SubtractiveMixture(
-        3, columns=columns, max_epochs=2, random_state=0, **{"structure": "binary", **settings}
+        3, schema=columns, max_epochs=2, random_state=0, **{"structure": "binary", **settings}
     )
     return model.fit(frame)
 

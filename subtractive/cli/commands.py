@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from subtractive.cli.parsing import find_column, parse_events, parse_given
 from subtractive.cli.printing import print_json
 from subtractive.cli.streams import impute, sample, score
 from subtractive.storage import read_density
+from subtractive.tables.parsing import find_column, parse_events, parse_given
 from subtractive.tables.stored_schema import describing_a_table, read_schema
 from subtractive.tables.table_density import TableDensity
+from subtractive.tables.view import View
 
 
 def run(options: argparse.Namespace) -> None:
@@ -32,19 +33,18 @@ def query(options: argparse.Namespace) -> None:
     if not options.probability and not options.mean:
         raise ValueError('nothing is asked: add --probability "age>40" or --mean age.')
     model = load_model(options.model)
-    given = parse_given(options.given, model.schema)
+    given = parse_given(options.given, model.view.schema)
     answers: dict[str, Any] = {}
     if options.probability:
-        event = parse_events(options.probability, model.schema)
+        event = parse_events(options.probability, model.view.schema)
         answers["probability"] = 0.0 if event is None else model.probability(event, given or None)
     if options.mean:
-        asked = model.condition(given) if given else model
-        names = [find_column(name, model.schema) for name in options.mean]
+        names = [find_column(name, model.view.schema) for name in options.mean]
         known = [name for name in names if name in given]
         if known:
             raise ValueError(f"column {known[0]!r} is given: its mean is not asked.")
-        means = asked.marginal(names).mean_
-        answers["mean"] = {str(name): float(m) for name, m in zip(names, means, strict=True)}
+        means = model.mean(given=given or None)
+        answers["mean"] = {str(name): float(means[name]) for name in names}
     print_json(answers)
 
 
@@ -69,7 +69,8 @@ def load_model(path: str) -> TableDensity:
             "subtractive.load()."
         )
     with describing_a_table(path):
-        return TableDensity(read_schema(description["estimator"]["schema"], density), density)
+        schema = read_schema(description["estimator"]["schema"], density)
+        return TableDensity(View(schema, density, schema.names))
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from subtractive import SubtractiveMixture, load, write_report
-from subtractive.cli.parsing import parse_columns, parse_missing
+import subtractive as sub
 from subtractive.cli.printing import print_json
 from subtractive.io.table_reading import read_frame
 from subtractive.io.writing import check_writable
 from subtractive.tables.model_selection import FitInterrupted
+from subtractive.tables.parsing import parse_columns, parse_missing
 
 
 def fit(options: argparse.Namespace) -> None:
@@ -25,7 +25,7 @@ def fit(options: argparse.Namespace) -> None:
         if options.weights not in frame:
             raise ValueError(f"there is no column {options.weights!r} to take the weights from.")
         weights = frame.pop(options.weights)
-    model = SubtractiveMixture(**fit_settings(options))
+    model = sub.SubtractiveMixture(**fit_settings(options))
     try:
         model.fit(frame, sample_weight=weights)
     except FitInterrupted as interrupt:
@@ -50,14 +50,14 @@ def fit_settings(options: argparse.Namespace) -> dict[str, Any]:
         "covariance": options.covariance,
         "max_epochs": options.epochs,
         "unknown": options.unknown,
-        "columns": parse_columns(options.column) or None,
+        "schema": parse_columns(options.column) or None,
         "verbose": not options.quiet,
         "random_state": options.seed,
     }
     return {name: value for name, value in chosen.items() if value is not None}
 
 
-def print_fit(output: str, model: SubtractiveMixture, frame: pd.DataFrame) -> None:
+def print_fit(output: str, model: sub.SubtractiveMixture, frame: pd.DataFrame) -> None:
     """Say what was learned, and from what."""
     history = model.history_
     print_json(
@@ -80,7 +80,7 @@ def info(options: argparse.Namespace) -> None:
         {
             "file_bytes": os.path.getsize(options.model),
             "parameters": sum(p.numel() for p in density.parameters()),
-            "settings": {k: v for k, v in model.get_params().items() if k != "columns"},
+            "settings": {k: v for k, v in model.get_params().items() if k != "schema"},
             "columns": {str(name): describe(schema, name) for name in schema.names},
             "best_validation_score": model.history_.best_score,
             "epochs": len(model.history_.epochs),
@@ -94,14 +94,14 @@ def report(options: argparse.Namespace) -> None:
     check_writable(options.output)
     model = load_estimator(options.model)
     frame = read_frame(options.data, parse_missing(options.missing))
-    write_report(model, frame, options.output, seed=options.seed, progress=not options.quiet)
+    sub.write_report(model, frame, options.output, seed=options.seed, progress=not options.quiet)
     print_json({"report": options.output, "rows": len(frame), "columns": len(frame.columns)})
 
 
-def load_estimator(path: str) -> SubtractiveMixture:
+def load_estimator(path: str) -> sub.SubtractiveMixture:
     """The estimator in a file."""
-    model = load(path)
-    if not isinstance(model, SubtractiveMixture):
+    model = sub.load(path)
+    if not isinstance(model, sub.SubtractiveMixture):
         raise ValueError(
             f"{path} holds a density without a table: it was saved by a program. Load it with "
             "subtractive.load()."
@@ -113,6 +113,8 @@ def describe(schema: Any, name: Any) -> str:  # noqa: ANN401 - a name of any kin
     """A column in a few words."""
     if name in schema.constants:
         return f"constant {schema.constants[name]!r}"
+    if name in schema.aside:
+        return "set aside"
     column = schema.variables[schema.place[name]]
     if column.name != name:
         return f"copy of {column.name!r}"

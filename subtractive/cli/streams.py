@@ -9,13 +9,13 @@ from collections.abc import Hashable, Iterator
 import numpy as np
 import pandas as pd
 
-from subtractive.cli.parsing import parse_given, parse_missing
 from subtractive.cli.printing import print_json
 from subtractive.io.csv_parts import Part
 from subtractive.io.table_reading import read_pieces
 from subtractive.io.table_writing import open_table, without_formulas
 from subtractive.io.writing import check_writable
 from subtractive.tables.containers import AnyTable
+from subtractive.tables.parsing import parse_given, parse_missing
 from subtractive.tables.reading import Floats
 from subtractive.tables.schema import Schema
 from subtractive.tables.table_density import TableDensity
@@ -40,7 +40,7 @@ def score(model: TableDensity, options: argparse.Namespace) -> None:
 
 def sample(model: TableDensity, options: argparse.Namespace) -> None:
     """Write rows that were drawn, block by block, each from a seed of its own."""
-    given = parse_given(options.given, model.schema) or None
+    given = parse_given(options.given, model.view.schema) or None
     if options.number < 0:
         raise ValueError(f"-n is a number of rows, at least 0, got {options.number}.")
     check_output(options)
@@ -64,25 +64,25 @@ def impute(model: TableDensity, options: argparse.Namespace) -> None:
             if len(piece):
                 seed = seed_of(options.seed, part, number)
                 known = model.impute(
-                    piece[names].set_axis(list(model.schema.names), axis=1),
-                    sample=options.sample,
+                    piece[names].set_axis(list(model.view.schema.names), axis=1),
+                    n_draws=1 if options.sample else None,
                     random_state=seed,
                 )
-                filled[names] = as_frame(known)
+                filled[names] = as_frame(known[0] if options.sample else known)
             write(without_formulas(filled) if options.escape_formulas else filled)
 
 
 def scores(model: TableDensity, piece: pd.DataFrame) -> Floats:
     """The log-densities of the rows of a piece, (n,)."""
-    known = piece[names_in(model, piece)].set_axis(list(model.schema.names), axis=1)
+    known = piece[names_in(model, piece)].set_axis(list(model.view.schema.names), axis=1)
     return model.score_samples(known) if len(piece) else np.zeros(0)
 
 
 def pieces(model: TableDensity, options: argparse.Namespace) -> Iterator[pd.DataFrame]:
     """The rows of the table, or of a part of it, some at a time."""
-    names = model.schema.names
+    names = model.view.schema.names
     is_named = all(isinstance(name, str) for name in names)
-    texts = [str(name) for name in names if is_text(model.schema, name)]
+    texts = [str(name) for name in names if is_text(model.view.schema, name)]
     strange: set[Hashable] = set()
     for piece in read_pieces(
         options.data,
@@ -105,7 +105,7 @@ def pieces(model: TableDensity, options: argparse.Namespace) -> Iterator[pd.Data
 
 def names_in(model: TableDensity, piece: pd.DataFrame) -> list[Hashable]:
     """What a table calls the columns of the model, in the order of the model."""
-    names = model.schema.names
+    names = model.view.schema.names
     for called in (names, tuple(map(str, names))):
         if all(name in piece.columns for name in called):
             return list(called)
@@ -119,6 +119,8 @@ def is_text(schema: Schema, name: Hashable) -> bool:
     """Whether the values of a column are texts."""
     if name in schema.constants:
         return isinstance(schema.constants[name], str)
+    if name in schema.aside:
+        return False
     return bool(schema.variables[schema.place[name]].decode(np.zeros(1)).dtype == object)
 
 

@@ -55,6 +55,12 @@ class Evidence:
         """
         return [False] if len(scope) == 1 else self.observed[0, list(scope)].tolist()
 
+    def is_restricted(self, scope: Sequence[int]) -> bool:
+        """Whether some variable of an input region is integrated over a part of its domain."""
+        bounds = [bound[:, list(scope)] for bound in (self.lower, self.upper) if bound is not None]
+        has_states = any(variable in self.states for variable in scope)
+        return has_states or any(bool(bound.isfinite().any()) for bound in bounds)
+
     def window(self, variables: Tensor) -> Window:
         """Where the variables (f, s) of regions are integrated."""
         lower, upper = _columns(self.lower, variables), _columns(self.upper, variables)

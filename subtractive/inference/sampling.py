@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.evaluation import leaves_of
@@ -20,6 +21,7 @@ from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside, numbers_per_row
 from subtractive.inputs.quadratic_form_sampling import uniforms
+from subtractive.inputs.window_sampling import Form, draw_in_window
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Message
@@ -54,7 +56,12 @@ def _draw_block(
         columns, seen = drawn[:, scope], evidence.observed[:, scope]  # (n, s)
         real = environment.real if environment.is_complex() else environment
         _check_mass(real.diagonal(dim1=-2, dim2=-1))
-        fresh = layer.family.sample_square(p, real, columns, evidence.pattern(scope), generator)
+        if evidence.is_restricted(scope):
+            window = evidence.window(layer.variables[place])
+            fresh = draw_in_window(Form(layer.family, p, real), window, generator)[:, None]
+        else:
+            pattern = evidence.pattern(scope)
+            fresh = layer.family.sample_square(p, real, columns, pattern, generator)
         drawn[:, scope] = torch.where(seen, columns, fresh)
         return layer.family.values(p, drawn[None][..., scope])
 
@@ -131,6 +138,13 @@ def _draw_values(
         p = layer.tensors(call.folds, torch.float64)
         pattern = evidence.pattern(variables[0].tolist())
         fresh = layer.family.sample_units(p, unit, columns, pattern, generator)
+        for fold, scope in enumerate(variables.tolist()):
+            if evidence.is_restricted(scope):
+                one = {name: tensor[fold : fold + 1] for name, tensor in p.items()}
+                hot = functional.one_hot(unit[fold], layer.num_units).double()
+                window = evidence.window(variables[fold : fold + 1])
+                drawn_inside = draw_in_window(Form(layer.family, one, hot), window, generator)
+                fresh[fold] = drawn_inside[:, None]
         drawn[:, variables] = torch.where(seen, columns, fresh).movedim(0, 1)
     return drawn
 

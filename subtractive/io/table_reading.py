@@ -88,7 +88,7 @@ def _read_whole_csv(file: TextIO, missing: Sequence[str]) -> pd.DataFrame:
     start = file.tell()
     with _strict():
         frame = pd.read_csv(file, **_format(header), na_values=["", *missing], low_memory=False)
-    texts = [name for name in header if pd.api.types.is_string_dtype(frame[name])]
+    texts = [name for name in header if pd.api.types.infer_dtype(frame[name]) == "string"]
     file.seek(start)
     found: Counter[tuple[str, str]] = Counter()
     for piece in _chunks(file, header, usecols=texts, dtype=str) if texts else []:

@@ -178,7 +178,8 @@ def _keep_owner_and_mode(target: Path, filled: str) -> None:
 def _errno(error: Exception) -> int | None:
     if isinstance(error, OSError):
         return error.errno
-    found = re.search(r"os error (\d+)", str(error))  # how safetensors passes it on
+    # How safetensors passes it on, in newer and in older versions.
+    found = re.search(r"(?:os error|code:) (\d+)", str(error))
     return int(found[1]) if found else None
 
 

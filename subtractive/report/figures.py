@@ -110,7 +110,7 @@ def continuous_marginal(view: View, variable: int) -> Figure:
     low, high = shown_range(view, variable)
     known = view.values(variable)
     known = known[~np.isnan(known)]
-    edges = _edges(low, high, len(known), whole=view.scale(variable).whole)
+    edges = _edges(low, high, len(known), whole=view.scale(variable).kind == "whole")
     counts, _ = np.histogram(known, edges)
     heights = counts / (max(len(known), 1) * np.diff(edges))
     points = np.linspace(low, high, CURVE_POINTS)

@@ -19,7 +19,7 @@ from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
 from subtractive.report.words import state
-from subtractive.tables.columns import Column, Scale, States
+from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.estimator import SubtractiveMixture
 from subtractive.tables.reading import Content, Floats, RawColumn, Table
@@ -71,7 +71,7 @@ class View:
     @cached_property
     def continuous(self) -> list[int]:
         """The variables that are numbers on a scale."""
-        return [i for i, column in enumerate(self.schema.variables) if isinstance(column, Scale)]
+        return [i for i, column in enumerate(self.schema.variables) if isinstance(column, Numeric)]
 
     @cached_property
     def discrete(self) -> list[int]:
@@ -86,10 +86,10 @@ class View:
         """The column of a variable."""
         return self.schema.variables[variable].name
 
-    def scale(self, variable: int) -> Scale:
+    def scale(self, variable: int) -> Numeric:
         """A continuous column."""
         column = self.schema.variables[variable]
-        assert isinstance(column, Scale)
+        assert isinstance(column, Numeric)
         return column
 
     def raw(self, variable: int) -> RawColumn:

@@ -14,6 +14,7 @@ from sklearn.utils import Tags, assert_all_finite, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from subtractive.tables import queries
 from subtractive.tables.column_types import DataWarning
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.estimator import (
@@ -23,9 +24,10 @@ from subtractive.tables.estimator import (
     unchanged_on_failure,
 )
 from subtractive.tables.reading import Floats, RandomState, Table
-from subtractive.tables.schema import Schema, infer_schema
+from subtractive.tables.schema import Schema
 from subtractive.tables.table_density import TableDensity
 from subtractive.tables.validation import check_weights, read_table
+from subtractive.tables.view import View
 
 
 @final
@@ -82,9 +84,8 @@ class SubtractiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         counts = weights > 0
         classes, codes = np.unique(labels[counts], return_inverse=True)
         base = SubtractiveMixture() if self.estimator is None else self.estimator
-        recipe, schema = recipe_of(base), base.columns
-        if not isinstance(schema, Schema):
-            schema = infer_schema(table.rows(counts), weights[counts], base.columns, base.unknown)
+        recipe = recipe_of(base)
+        schema = Schema.of(table.rows(counts), weights[counts], base.schema, base.unknown)
         totals = np.bincount(codes, weights=weights[counts]).astype(np.float64)
         log_priors = self._log_priors(totals)
         random = check_random_state(self.random_state)
@@ -93,7 +94,8 @@ class SubtractiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             rows = counts.nonzero()[0][codes == number]
             seed = random.randint(2**31 - 1)
             learned = learn_table(recipe, schema, table.rows(rows), weights[rows], seed)
-            densities.append(TableDensity(schema, learned.density))
+            own = schema.recoded(learned.columns)
+            densities.append(TableDensity(View(own, learned.density, own.names)))
         self.classes_, self.class_log_prior_ = classes, log_priors
         self.schema_, self.densities_ = schema, densities
 
@@ -101,7 +103,8 @@ class SubtractiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """log P(class | x), (n, c), in the order of ``classes_``."""
         check_is_fitted(self)
         table = self._read(X, reset=False)
-        scores = np.stack([density.score_rows(table) for density in self.densities_], axis=1)
+        views = [density.view for density in self.densities_]
+        scores = np.stack([queries.score_rows(view, table) for view in views], axis=1)
         lost = np.asarray(np.isneginf(scores).all(1))
         if bool(lost.any()):
             warnings.warn(

@@ -1,4 +1,4 @@
-"""What a user may say about a column: continuous, perhaps with bounds, categories or counts."""
+"""What a user may say about a column: continuous, categories, or set aside."""
 
 from __future__ import annotations
 
@@ -15,31 +15,45 @@ class DataWarning(UserWarning):
 @final
 @dataclass(frozen=True)
 class Continuous:
-    """Real numbers, between ``bounds`` if given: ``(0, None)`` for positive ones, ``(0, 1)``.
+    """Numbers with a density: their bounds, the grid they were recorded on, and their atoms.
 
-    Nothing has a density, and nothing is drawn, outside the bounds. Between two bounds the model
-    uses splines; with one bound it works on the logarithm of the distance to it, so that values
-    on the bound itself are outside; without any it uses Gaussians.
+    Nothing has a density, and nothing is drawn, outside ``lower`` and ``upper``. Numbers that are
+    multiples of ``resolution`` are modelled as rounded ones; ``0`` says that they are not.
+    ``atoms`` are values with a probability of their own, beside the density of the others. What
+    is not given is inferred.
 
-    >>> Continuous(bounds=(0, None)).bounds
-    (0.0, inf)
+    >>> Continuous(lower=0, atoms=[0])
+    Continuous(lower=0.0, upper=inf, resolution=None, atoms=(0.0,))
     """
 
-    bounds: tuple[float | None, float | None] = (None, None)
+    lower: float | None = None
+    upper: float | None = None
+    resolution: float | None = None
+    atoms: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         try:
-            low, high = self.bounds
-            low = -math.inf if low is None else float(low)
-            high = math.inf if high is None else float(high)
+            low = -math.inf if self.lower is None else float(self.lower)
+            high = math.inf if self.upper is None else float(self.upper)
+            step = None if self.resolution is None else float(self.resolution)
+            atoms = None if self.atoms is None else tuple(sorted({float(a) for a in self.atoms}))
         except (TypeError, ValueError):
-            low, high = math.nan, math.nan
+            low, high, step, atoms = math.nan, math.nan, None, None
         if not low < high:
             raise ValueError(
-                "bounds must be (low, high) with low < high, None being no bound, such as "
-                f"(0, None); got {self.bounds!r}."
+                "a continuous column needs numbers lower < upper, None being no bound, and a list "
+                f"of atoms; got lower={self.lower!r}, upper={self.upper!r}, atoms={self.atoms!r}."
             )
-        object.__setattr__(self, "bounds", (low, high))
+        if step is not None and not 0 <= step < math.inf:
+            raise ValueError(
+                f"resolution must be a number of at least 0, got {self.resolution!r}."
+            )
+        outside = [atom for atom in atoms or () if not low <= atom <= high]
+        if outside:
+            raise ValueError(f"atoms must be inside the bounds ({low}, {high}), got {outside[0]}.")
+        for name, value in (("lower", low), ("upper", high), ("resolution", step)):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "atoms", atoms)
 
 
 @final
@@ -67,33 +81,26 @@ class Categories:
 
 @final
 @dataclass(frozen=True)
-class Counts:
-    """Whole numbers from zero to ``largest``: if not given, twice the largest in the table."""
-
-    largest: int | None = None
-
-    def __post_init__(self) -> None:
-        whole = isinstance(self.largest, int) and not isinstance(self.largest, bool)
-        if self.largest is not None and not (whole and self.largest >= 1):
-            raise ValueError(f"largest must be a whole number above zero, got {self.largest!r}.")
+class Ignored:
+    """Set aside: missing in samples, untouched where gaps are filled."""
 
 
-Kind: TypeAlias = Continuous | Categories | Counts
+ColumnType: TypeAlias = Continuous | Categories | Ignored
 
-NAMES: dict[str, Kind] = {
+NAMES: dict[str, ColumnType] = {
     "continuous": Continuous(),
     "categorical": Categories(),
-    "count": Counts(),
+    "count": Continuous(lower=0, resolution=1),
+    "ignored": Ignored(),
 }
 
 
-def as_kind(given: object, name: Hashable) -> Kind:
-    """A kind, or one of its names, as the user gave it for a column."""
-    kind = NAMES.get(given) if isinstance(given, str) else given
-    if not isinstance(kind, Continuous | Categories | Counts):
+def as_column_type(given: object, name: Hashable) -> ColumnType:
+    """A type of column, or one of their names, as the user gave it."""
+    chosen = NAMES.get(given) if isinstance(given, str) else given
+    if not isinstance(chosen, Continuous | Categories | Ignored):
         raise ValueError(
-            f"column {name!r} must be 'continuous', 'categorical', 'count', or one of "
-            "Continuous(bounds=...), Categories(values), Counts(largest); got "
-            f"{given!r}."
+            f"column {name!r} must be 'continuous', 'categorical', 'count', 'ignored', or one of "
+            f"Continuous(lower=...), Categories(values), Ignored(); got {given!r}."
         )
-    return kind
+    return chosen

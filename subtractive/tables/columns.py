@@ -1,7 +1,7 @@
 """Columns as variables of a model: users' values <-> the numbers, or states, that it works on.
 
-Scores stay in users' units: where a column is scaled by a factor, the density is corrected by the
-logarithm of that factor, :meth:`Column.log_abs_det_jacobian`.
+Scores stay in users' units: the base measure of a column of numbers is Lebesgue measure plus a
+count at its atoms, that of a column of states a count alone.
 """
 
 from __future__ import annotations
@@ -10,31 +10,32 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
+from subtractive.inputs.atoms import WithAtoms
 from subtractive.inputs.base import InputFamily
-from subtractive.inputs.binomial import Binomial
 from subtractive.inputs.categorical import Categorical
 from subtractive.inputs.embedding import Embedding
 from subtractive.inputs.gaussian import Gaussian
-from subtractive.inputs.spline import Spline
+from subtractive.tables.grids import Grid
 from subtractive.tables.reading import Floats, Values, is_missing
+from subtractive.tables.transforms import Transform
 
-NUM_BASES = 32  # of the splines of a column between two bounds
+# Where the code of an atom is if it is at a bound, beyond all codes of other values.
+BEYOND = 40.0
+# No Gaussian of a column is narrower than this share of the column's spread.
+LEAST_SCALE = 0.01
 
 
 class Column(ABC):
     """How one column is encoded; a missing value is NaN in codes."""
 
     name: Hashable
-
-    @property
-    @abstractmethod
-    def affine(self) -> tuple[float, float] | None:
-        """Users' numbers as (a, b) in ``a + b * code``; ``None`` if they are not of that form."""
+    kind: str  # in one word: continuous, whole, date, categorical, ...
 
     @abstractmethod
     def numbers(self, codes: Floats) -> Floats | None:
@@ -46,7 +47,11 @@ class Column(ABC):
 
     @abstractmethod
     def encode(self, values: Values) -> Floats:
-        """Codes (n,) of values (n,)."""
+        """Codes (n,) of values (n,), NaN for what the column does not know."""
+
+    @abstractmethod
+    def dither(self, codes: Floats, uniform: Floats) -> Floats:
+        """Codes (n,) spread over the cells of a grid by uniform numbers (n,)."""
 
     @abstractmethod
     def decode(self, codes: Floats) -> Values:
@@ -58,135 +63,131 @@ class Column(ABC):
 
     @abstractmethod
     def log_abs_det_jacobian(self, values: Values) -> Floats:
-        """log |d code / d value|, (n,), where a value is there; else zero."""
-
-
-class Scale(Column):
-    """A continuous column: a monotone function of the users' numbers."""
-
-    low: float
-    high: float
-    whole: bool  # whether users' values are whole numbers
-
-    def decode(self, codes: Floats) -> Values:
-        values = self.numbers(codes)
-        assert values is not None
-        low, high = self.low, self.high
-        if self.whole:
-            values, low, high = np.round(values), np.ceil(low), np.floor(high)
-        return np.clip(values, low, high)
-
-    def possible(self, values: Values) -> npt.NDArray[np.bool_]:
-        return np.isnan(values) | ((values >= self.low) & (values <= self.high))
+        """log |d code / d value|, (n,), where a value is there; else, and at atoms, zero."""
 
 
 @final
 @dataclass(frozen=True)
-class Line(Scale):
-    """Numbers without bounds, standardised: Gaussians."""
+class Numeric(Column):
+    """Numbers: a monotone transform, and Gaussians of what it gives, with atoms beside them.
 
-    name: Hashable
-    centre: float
-    unit: float
-    whole: bool
-    low: float = -math.inf
-    high: float = math.inf
-
-    @property
-    def affine(self) -> tuple[float, float]:
-        return self.centre, self.unit
-
-    def numbers(self, codes: Floats) -> Floats:
-        return self.centre + self.unit * codes
-
-    def family(self, *, signed: bool) -> InputFamily:
-        return Gaussian()
-
-    def encode(self, values: Values) -> Floats:
-        return np.asarray((values - self.centre) / self.unit)
-
-    def log_abs_det_jacobian(self, values: Values) -> Floats:
-        return np.where(np.isnan(values), 0.0, -math.log(self.unit))
-
-
-@final
-@dataclass(frozen=True)
-class Interval(Scale):
-    """Numbers between two bounds, which become 0 and 1: splines."""
-
-    name: Hashable
-    low: float
-    high: float
-    whole: bool
-
-    @property
-    def affine(self) -> tuple[float, float]:
-        return self.low, self.high - self.low
-
-    def numbers(self, codes: Floats) -> Floats:
-        return self.low + (self.high - self.low) * codes
-
-    def family(self, *, signed: bool) -> InputFamily:
-        return Spline(NUM_BASES, domain=(0.0, 1.0), non_negative=not signed)
-
-    def encode(self, values: Values) -> Floats:
-        return np.asarray((values - self.low) / (self.high - self.low))
-
-    def log_abs_det_jacobian(self, values: Values) -> Floats:
-        return np.where(np.isnan(values), 0.0, -math.log(self.high - self.low))
-
-
-@final
-@dataclass(frozen=True)
-class HalfLine(Scale):
-    """Numbers beyond one bound: the standardised logarithm of their distance to it.
-
-    ``direction`` is 1 above the ``origin`` and -1 below it.
+    ``low`` and ``high`` are the smallest and the largest number that may occur.
     """
 
     name: Hashable
-    origin: float
-    direction: int
-    centre: float  # of the logarithms, as is the unit
-    unit: float
-    whole: bool
-    dtype: np.dtype[Any]
+    kind: str
+    transform: Transform
+    low: float = -math.inf
+    high: float = math.inf
+    grid: Grid | None = None
+    atoms: tuple[float, ...] = ()
 
-    @property
-    def low(self) -> float:  # type: ignore[override]
-        """The least number above an origin, in the precision of the column."""
-        return self._beside() if self.direction > 0 else -math.inf
+    @cached_property
+    def atom_codes(self) -> Floats:
+        """The codes of the atoms, (a,), in their order."""
+        with np.errstate(all="ignore"):
+            codes = self.transform.forward(np.array(self.atoms, dtype=np.float64))
+        order = np.arange(len(codes), dtype=np.float64)
+        codes = np.where(codes < -BEYOND, order - len(codes) - BEYOND, codes)
+        return np.where(codes > BEYOND, BEYOND + 1 + order, codes)
 
-    @property
-    def high(self) -> float:  # type: ignore[override]
-        """The greatest number below an origin."""
-        return self._beside() if self.direction < 0 else math.inf
-
-    @property
-    def affine(self) -> None:
-        return None
+    @cached_property
+    def least_scale(self) -> float:
+        """No Gaussian may be narrower: a share of the spread, and what rounding hides."""
+        if self.grid is None:
+            return LEAST_SCALE
+        points = self.transform.inverse(np.linspace(-1.5, 1.5, 31))
+        lower, upper = self.grid.cells(points)
+        width = np.median(self._inside(upper) - self._inside(lower))
+        return float(np.clip(width / math.sqrt(12), LEAST_SCALE, 0.5))
 
     def numbers(self, codes: Floats) -> Floats:
-        with np.errstate(over="ignore"):
-            return self.origin + self.direction * np.exp(self.centre + self.unit * codes)
+        low, high = self.low, self.high
+        if self.grid is not None and self.grid.levels:
+            low, high = max(low, self.grid.levels[0]), min(high, self.grid.levels[-1])
+        values = np.clip(self.transform.inverse(codes), low, high)
+        for atom, code in zip(self.atoms, self.atom_codes, strict=True):
+            values = np.where(codes == code, atom, values)
+        return values
 
     def family(self, *, signed: bool) -> InputFamily:
-        return Gaussian()
+        if not self.atoms:
+            return Gaussian()
+        return WithAtoms(Gaussian(), tuple(self.atom_codes.tolist()), non_negative=not signed)
 
     def encode(self, values: Values) -> Floats:
-        return (self._log_distance(values) - self.centre) / self.unit
+        with np.errstate(all="ignore"):
+            codes = self.transform.forward(np.asarray(values, dtype=np.float64))
+        for atom, code in zip(self.atoms, self.atom_codes, strict=True):
+            codes = np.where(codes == code, np.nextafter(codes, np.inf), codes)
+            codes = np.where(values == atom, code, codes)
+        return codes
+
+    def dither(self, codes: Floats, uniform: Floats) -> Floats:
+        if self.grid is None:
+            return codes
+        lower, upper = self.grid.cells(self.transform.inverse(codes))
+        spread = self._inside(lower + uniform * (upper - lower))
+        return np.where(np.isnan(codes) | self._are_atoms(codes), codes, spread)
+
+    def decode(self, codes: Floats) -> Values:
+        values = self.numbers(codes)
+        return np.where(self._are_atoms(codes), values, self.rounded(values))
+
+    def rounded(self, values: Floats) -> Floats:
+        """Numbers (n,) brought to the grid and into the bounds."""
+        if self.grid is None:
+            return np.clip(values, self.low, self.high)
+        low, high = self._ends()
+        return np.clip(self.grid.round(values), self.grid.ceil(low), self.grid.floor(high))
+
+    def possible(self, values: Values) -> npt.NDArray[np.bool_]:
+        inside = (values >= self.low) & (values <= self.high)
+        return np.asarray(np.isnan(values) | inside | np.isin(values, self.atoms))
 
     def log_abs_det_jacobian(self, values: Values) -> Floats:
-        inside = ~np.isnan(values) & self.possible(values)
-        return np.where(inside, -math.log(self.unit) - self._log_distance(values), 0.0)
+        counts = ~np.isnan(values) & ~np.isin(values, self.atoms) & self.possible(values)
+        with np.errstate(all="ignore"):
+            logs = self.transform.log_abs_det_jacobian(np.asarray(values, dtype=np.float64))
+        return np.where(counts, logs, 0.0)
 
-    def _log_distance(self, values: Values) -> Floats:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(np.log(self.direction * (values - self.origin)))
+    def window(self, low: float, high: float) -> tuple[float, float]:
+        """The codes ``a < x <= b`` of all values from ``low`` to ``high``, both included.
 
-    def _beside(self) -> float:
-        towards = np.asarray(self.direction * np.inf, dtype=self.dtype)
-        return float(np.nextafter(np.asarray(self.origin, dtype=self.dtype), towards))
+        On a grid these are the cells of its values in between, atoms or not.
+        """
+        if self.grid is not None:
+            low, high = self.grid.ceil(low), self.grid.floor(high)
+        least, largest = min((self.low, *self.atoms)), max((self.high, *self.atoms))
+        if low > high or low > largest or high < least:
+            return math.inf, -math.inf
+        lower = -math.inf if low <= least else self._edge(low, 0)
+        upper = math.inf if high >= largest else self._edge(high, 1)
+        return lower, upper
+
+    def _edge(self, value: float, end: int) -> float:
+        """The code at which the cell of a value begins (0) or ends (1), with its atom in it."""
+        at = np.array([value])
+        code = float(self._inside(at if self.grid is None else self.grid.cells(at)[end])[0])
+        if value not in self.atoms:
+            return code
+        atom = float(self.atom_codes[self.atoms.index(value)])
+        return min(math.nextafter(atom, -math.inf), code) if end == 0 else max(atom, code)
+
+    def _are_atoms(self, codes: Floats) -> npt.NDArray[np.bool_]:
+        return np.isin(codes, self.atom_codes)
+
+    def _inside(self, values: Floats) -> Floats:
+        """Codes of numbers that were brought into the bounds, so that they are finite."""
+        low, high = self._ends()
+        with np.errstate(all="ignore"):
+            codes = self.transform.forward(np.clip(values, low, high))
+        return np.clip(codes, -BEYOND, BEYOND)
+
+    def _ends(self) -> tuple[float, float]:
+        """The bounds as finite numbers."""
+        largest = np.finfo(np.float64).max ** 0.5
+        return max(self.low, -largest), min(self.high, largest)
 
 
 @final
@@ -195,15 +196,12 @@ class States(Column):
     """One of finitely many values, numbered from zero: tables of states."""
 
     name: Hashable
+    kind: str
     values: tuple[Any, ...]
-    unknown: str  # what a value that is not among them means: "error" or "missing"
 
-    @property
-    def affine(self) -> tuple[float, float] | None:
-        numbers = self.numbers(np.arange(len(self.values), dtype=np.float64))
-        if numbers is None or len(set(np.diff(numbers))) != 1:
-            return None
-        return float(numbers[0]), float(numbers[1] - numbers[0])
+    @cached_property
+    def _state(self) -> dict[Any, float]:
+        return {value: float(number) for number, value in enumerate(self.values)}
 
     def numbers(self, codes: Floats) -> Floats | None:
         table = np.array(self.values)
@@ -215,16 +213,14 @@ class States(Column):
         return Embedding(len(self.values)) if signed else Categorical(len(self.values))
 
     def encode(self, values: Values) -> Floats:
-        state = {value: float(number) for number, value in enumerate(self.values)}
-        codes = np.array([state.get(value, math.nan) for value in values.tolist()], dtype=float)
-        strange = np.isnan(codes) & ~is_missing(values)
-        if self.unknown == "error" and bool(strange.any()):
-            raise ValueError(
-                f"column {self.name!r} holds {values[strange].tolist()[0]!r}, which is not among "
-                f"its {len(self.values)} categories {_some(self.values)}. Correct it, declare it "
-                "before fitting with columns={...: Categories([...])}, or integrate such values "
-                "out with unknown='missing'."
-            )
+        state = self._state
+        return np.array([state.get(value, math.nan) for value in values.tolist()], dtype=float)
+
+    def unknown(self, values: Values) -> npt.NDArray[np.bool_]:
+        """Where values (n,) are none of the states."""
+        return np.asarray(np.isnan(self.encode(values)) & ~is_missing(values))
+
+    def dither(self, codes: Floats, uniform: Floats) -> Floats:
         return codes
 
     def decode(self, codes: Floats) -> Values:
@@ -239,40 +235,3 @@ class States(Column):
 
     def log_abs_det_jacobian(self, values: Values) -> Floats:
         return np.zeros(len(values))
-
-
-@final
-@dataclass(frozen=True)
-class Tally(Column):
-    """Counts from zero to ``largest``: binomials."""
-
-    name: Hashable
-    largest: int
-
-    @property
-    def affine(self) -> tuple[float, float]:
-        return 0.0, 1.0
-
-    def numbers(self, codes: Floats) -> Floats:
-        return codes
-
-    def family(self, *, signed: bool) -> InputFamily:
-        return Binomial(self.largest)
-
-    def encode(self, values: Values) -> Floats:
-        return np.asarray(values, dtype=np.float64)
-
-    def decode(self, codes: Floats) -> Values:
-        return codes
-
-    def possible(self, values: Values) -> npt.NDArray[np.bool_]:
-        inside = (values >= 0) & (values <= self.largest) & (values == np.round(values))
-        return np.asarray(np.isnan(values) | inside)
-
-    def log_abs_det_jacobian(self, values: Values) -> Floats:
-        return np.zeros(len(values))
-
-
-def _some(values: tuple[Any, ...]) -> str:
-    more = ", ..." if len(values) > 5 else ""
-    return f"({', '.join(map(repr, values[:5]))}{more})"

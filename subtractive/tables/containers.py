@@ -1,4 +1,4 @@
-"""How a table looks from outside, so that answers come back as the same kind of table."""
+"""What a table comes in, so that answers come back as the same kind of table."""
 
 from __future__ import annotations
 
@@ -14,13 +14,20 @@ import numpy.typing as npt
 AnyTable: TypeAlias = Any  # an array, or a data frame of any library
 Arrays: TypeAlias = Mapping[Hashable, npt.NDArray[Any]]  # by column, (n,) each
 
+_TEMPORAL = (nw.Datetime, nw.Date, nw.Duration, nw.Time)
+
 
 class Container(ABC):
     """What kind of table to build from columns of values."""
 
     @abstractmethod
     def build(self, columns: Arrays, like: AnyTable = None) -> AnyTable:
-        """A table of these columns, with their types; its rows are named as those of ``like``."""
+        """A table of these columns, with their types.
+
+        Its rows are named as those of the table ``like``. Values are numbers and texts; dates,
+        times and durations are microseconds. A column of nothing but ``None`` is taken over from
+        ``like``, or missing.
+        """
 
 
 @final
@@ -31,7 +38,8 @@ class ArrayContainer(Container):
     dtype: np.dtype[Any]
 
     def build(self, columns: Arrays, like: AnyTable = None) -> AnyTable:
-        return np.column_stack(list(columns.values())).astype(self.dtype)
+        numbers = [np.asarray(values, dtype=np.float64) for values in columns.values()]
+        return np.column_stack(numbers).astype(self.dtype)
 
 
 @final
@@ -45,22 +53,76 @@ class FrameContainer(Container):
         empty = nw.from_native(self.template, eager_only=True)
         if empty.implementation.is_pandas_like():
             return self._build_pandas(columns, like)
-        series = [
-            nw.new_series(str(name), values.tolist(), backend=empty.implementation).cast(
-                empty.schema[str(name)]
-            )
-            for name, values in columns.items()
-        ]
-        return nw.concat([one.to_frame() for one in series], how="horizontal").to_native()
+        given = None if like is None else nw.from_native(like, eager_only=True)
+        parts = []
+        for name, values in columns.items():
+            dtype = empty.schema[str(name)]
+            if _is_empty(values) and given is not None:
+                series = given.get_column(str(name))
+            else:
+                listed = [None if v is None or v != v else v for v in values.tolist()]
+                if dtype in _TEMPORAL:
+                    series = _temporal(listed, str(name), dtype, empty.implementation)
+                else:
+                    series = nw.new_series(str(name), listed, backend=empty.implementation)
+                    series = series.cast(dtype)
+            parts.append(series.to_frame())
+        return nw.concat(parts, how="horizontal").to_native()
 
     def _build_pandas(self, columns: Arrays, like: AnyTable) -> AnyTable:
         """Types of pandas know more than their names: categories, and what missing looks like."""
         module = nw.get_native_namespace(self.template)
         index = None if like is None else like.index
-        series = {
-            name: module.Series(values, index=index).astype(self.template[name].dtype)
-            for name, values in columns.items()
-        }
+        series = {}
+        for name, values in columns.items():
+            if _is_empty(values) and like is not None:
+                series[name] = like[name]
+            else:
+                series[name] = _as_pandas(module, values, self.template[name].dtype, index)
         frame = module.DataFrame(series, index=index)
         frame.columns = self.template.columns[[self.template.columns.get_loc(n) for n in columns]]
         return frame
+
+
+def _is_empty(values: npt.NDArray[Any]) -> bool:
+    return values.dtype == object and all(value is None for value in values)
+
+
+def _temporal(
+    values: list[Any],
+    name: str,
+    dtype: nw.dtypes.DType,
+    backend: Any,  # noqa: ANN401 - narwhals' name of a library
+) -> nw.Series[Any]:
+    """Dates, times and durations from microseconds."""
+    whole = [None if value is None else round(value) for value in values]
+    series = nw.new_series(name, whole, nw.Int64, backend=backend)
+    if dtype == nw.Duration:
+        return series.cast(nw.Duration("us")).cast(dtype)
+    if dtype == nw.Time:
+        return series.cast(nw.Datetime("us")).cast(dtype)
+    zone = getattr(dtype, "time_zone", None)
+    moments = series.cast(nw.Datetime("us"))
+    return (moments if zone is None else moments.dt.replace_time_zone("UTC")).cast(dtype)
+
+
+def _as_pandas(module: Any, values: npt.NDArray[Any], dtype: Any, index: Any) -> Any:  # noqa: ANN401 - a series
+    kind = getattr(dtype, "kind", "O")
+    if _is_empty(values):
+        missing = module.Series([None] * len(values), index=index, dtype=object)
+        keeps_gaps = kind in "OfMm" and "interval" not in str(dtype)
+        return missing.astype(dtype) if keeps_gaps else missing
+    is_temporal = kind in "Mm"
+    if is_temporal or _is_arrow_time(dtype):
+        gaps = np.isnan(values)
+        whole = np.where(gaps, 0, np.round(values)).astype(np.int64)
+        unit = "timedelta64[us]" if kind == "m" else "datetime64[us]"
+        moments = module.Series(whole.astype(unit), index=index).where(~gaps)
+        if getattr(dtype, "tz", None) is not None:
+            moments = moments.dt.tz_localize("UTC")
+        return moments.astype(dtype)
+    return module.Series(values, index=index).astype(dtype)
+
+
+def _is_arrow_time(dtype: Any) -> bool:  # noqa: ANN401 - a dtype of pandas
+    return any(word in str(dtype) for word in ("timestamp[", "date32", "date64", "duration["))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self, final
@@ -17,18 +17,21 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from subtractive.densities.base import Density
 from subtractive.io.files import write_tensors
 from subtractive.learning.history import History
+from subtractive.tables import queries
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.model_selection import FitInterrupted, Learned, Recipe
+from subtractive.tables.queries import draw_seed
 from subtractive.tables.reading import Floats, RandomState, Table
-from subtractive.tables.schema import Schema, infer_schema
+from subtractive.tables.schema import Schema
 from subtractive.tables.schema_description import describe_schema
-from subtractive.tables.table_density import TableDensity, draw_seed
+from subtractive.tables.table_density import TableQueries
 from subtractive.tables.training_rows import Rows, merge
 from subtractive.tables.validation import check_weights, read_table
+from subtractive.tables.view import View
 
 
 @final
-class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # untyped
+class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ignore[misc]  # untyped
     """A density estimator that adds and subtracts components, with exact answers.
 
     It fits arrays of numbers and data frames with numbers, booleans, text and categories, all
@@ -52,9 +55,10 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
         n_squares: How many squares are summed; 8 in trees if not given.
         n_structures: Over more than one random tree the model is a mixture.
         covariance: Of the components of a flat mixture: ``"full"`` or ``"diagonal"``.
-        columns: What columns are, where it should not be inferred: ``{"age": "continuous"}``,
+        schema: What columns are, where it should not be inferred: ``{"age": "continuous"}``,
             see :meth:`Schema.infer`, or a whole :class:`Schema`.
-        unknown: ``"error"`` refuses unseen categories, ``"missing"`` integrates them out.
+        unknown: ``"missing"`` integrates unseen categories out, with a warning; ``"error"``
+            refuses them.
         max_epochs: Passes over the rows at most.
         validation_fraction: Share of the rows held out to stop in time. Tables of fewer than 50
             different rows train without.
@@ -87,8 +91,8 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
         n_squares: int | None = None,
         n_structures: int = 1,
         covariance: str = "full",
-        columns: Mapping[Any, object] | Schema | None = None,
-        unknown: str = "error",
+        schema: Mapping[Any, object] | Schema | None = None,
+        unknown: str = "missing",
         max_epochs: int = 100,
         validation_fraction: float = 0.1,
         verbose: bool | int = 0,
@@ -100,7 +104,7 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
         self.n_squares = n_squares
         self.n_structures = n_structures
         self.covariance = covariance
-        self.columns = columns
+        self.schema = schema
         self.unknown = unknown
         self.max_epochs = max_epochs
         self.validation_fraction = validation_fraction
@@ -131,7 +135,7 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
             density = copy.deepcopy(self.density_)
             rows = encode_rows(self.schema_, table, weights)
             seed = draw_seed(self.random_state)
-            self.history_ = recipe.learn_more(density, rows, seed)
+            self.history_ = recipe.learn_more(density, rows, self.schema_.variables, seed)
             if self.history_.stopped == "interrupted":
                 raise FitInterrupted
             self.density_ = density
@@ -139,48 +143,18 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
 
     def score_samples(self, X: AnyTable) -> Floats:
         """The log-density of each row, (n,), in the units of the table."""
-        return self._asked().score_rows(self._read(X, reset=False))
+        return queries.score_rows(self._view(), self._read(X))
 
     def score(self, X: AnyTable, y: object = None, sample_weight: object = None) -> float:
         """The mean log-density of the rows."""
-        return self._asked().mean_score(self._read(X, reset=False), sample_weight)
-
-    def sample(
-        self,
-        n_samples: int | None = None,
-        *,
-        given: AnyTable = None,
-        random_state: RandomState = None,
-    ) -> AnyTable:
-        """Exact samples as a table, given ``{column: value}``, or one per row of a table."""
-        return self._asked().sample(n_samples, given=given, random_state=random_state)
-
-    def impute(
-        self, X: AnyTable, *, sample: bool = False, random_state: RandomState = None
-    ) -> AnyTable:
-        """Fill missing values with conditional means or modes, or by joint sampling."""
-        return self._asked().impute(X, sample=sample, random_state=random_state)
-
-    def condition(self, given: Mapping[Any, object]) -> TableDensity:
-        """The density of the other columns given values of some, ``{"age": 40}``."""
-        return self._asked().condition(given)
-
-    def marginal(self, columns: Sequence[Hashable]) -> TableDensity:
-        """The density of some columns, in the order given."""
-        return self._asked().marginal(columns)
-
-    def probability(
-        self, event: Mapping[Any, object], given: Mapping[Any, object] | None = None
-    ) -> float:
-        """P(event | given), see :meth:`TableDensity.probability`."""
-        return self._asked().probability(event, given)
+        return queries.mean_score(self._view(), self._read(X), sample_weight)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one file, from which :func:`load` makes it again."""
         check_is_fitted(self)
         parameters = self.get_params()
         # What the schema holds already, and what no file can hold.
-        parameters["columns"] = None
+        parameters["schema"] = None
         if not isinstance(self.random_state, int | None):
             parameters["random_state"] = None
         estimator = {
@@ -191,16 +165,6 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
         description = {"density": self.density_.describe(), "estimator": estimator}
         write_tensors(path, "model", self.density_.state_dict(), description)
 
-    @property
-    def mean_(self) -> Floats:
-        """Means of the columns, (d,), exact; NaN of text, and of columns with a single bound."""
-        return self._asked().mean_
-
-    @property
-    def covariance_(self) -> Floats:
-        """Covariances of the columns, (d, d), exact; NaN in the same places as means."""
-        return self._asked().covariance_
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
@@ -209,20 +173,25 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
     def _learn(self, given: AnyTable, sample_weight: object, recipe: Recipe) -> None:
         seed = draw_seed(self.random_state)
         table, weights = self._read_rows(given, sample_weight, reset=True)
-        if isinstance(self.columns, Schema):
-            schema = self.columns
-        else:
-            schema = infer_schema(table, weights, self.columns, self.unknown)
+        schema = Schema.of(table, weights, self.schema, self.unknown)
         try:
             learned = learn_table(recipe, schema, table, weights, seed)
         except FitInterrupted as interrupt:
             if interrupt.learned is not None:
-                self.schema_, (self.density_, self.history_) = schema, interrupt.learned
+                self._keep(schema, interrupt.learned)
                 interrupt.partial = copy.copy(self)
             raise
-        self.schema_, (self.density_, self.history_) = schema, learned
+        self._keep(schema, learned)
 
-    def _read(self, given: AnyTable, *, reset: bool) -> Table:
+    def _keep(self, schema: Schema, learned: Learned) -> None:
+        self.schema_ = schema.recoded(learned.columns)
+        self.density_, self.history_ = learned.density, learned.history
+
+    def _read(self, X: AnyTable) -> Table:
+        check_is_fitted(self)
+        return self._checked(X, reset=False)
+
+    def _checked(self, given: AnyTable, *, reset: bool) -> Table:
         table = read_table(given, self)
         validate_data(self, given, reset=reset, skip_check_array=True)
         return table
@@ -235,13 +204,13 @@ class SubtractiveMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]  # 
         reset: bool,
     ) -> tuple[Table, Floats]:
         """The rows of positive weight, and their weights."""
-        table = self._read(given, reset=reset)
+        table = self._checked(given, reset=reset)
         weights = check_weights(sample_weight, table.num_rows)
         return table.rows(weights > 0), weights[weights > 0]
 
-    def _asked(self) -> TableDensity:
+    def _view(self) -> View:
         check_is_fitted(self)
-        return TableDensity(self.schema_, self.density_)
+        return View(self.schema_, self.density_, self.schema_.names)
 
 
 def recipe_of(mixture: SubtractiveMixture) -> Recipe:
@@ -263,9 +232,7 @@ def learn_table(
     recipe: Recipe, schema: Schema, table: Table, weights: Floats, seed: int
 ) -> Learned:
     """Train a density on the rows of a table."""
-    signed = recipe.kind == "squared"
-    families = [column.family(signed=signed) for column in schema.variables]
-    return recipe.learn(encode_rows(schema, table, weights), families, seed)
+    return recipe.learn(encode_rows(schema, table, weights), schema.variables, seed)
 
 
 def encode_rows(schema: Schema, table: Table, weights: Floats) -> Rows:
@@ -278,7 +245,8 @@ def encode_rows(schema: Schema, table: Table, weights: Floats) -> Rows:
             "in training, which the schema excludes: by its bounds or its largest count, because "
             "it was constant, or the copy of another column. Fit anew, or correct the schema."
         )
-    return merge(Rows(encoded.x, torch.from_numpy(weights)))
+    jacobian = torch.from_numpy(encoded.log_abs_det_jacobian)
+    return merge(Rows(encoded.x, torch.from_numpy(weights), jacobian))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from subtractive.io.schema import check_facts
 from subtractive.learning.history import Epoch, History
 from subtractive.storage import read_density
 from subtractive.tables.estimator import SubtractiveMixture, recipe_of
+from subtractive.tables.schema import ERROR, MISSING
 from subtractive.tables.stored_schema import describing_a_table, read_schema
 
 
@@ -38,18 +39,21 @@ def load(path: str | os.PathLike[str]) -> Density | SubtractiveMixture:
 def _estimator(data: Mapping[str, Any], density: Density) -> SubtractiveMixture:
     estimator = SubtractiveMixture(**_parameters(data["parameters"]))
     recipe_of(estimator)  # which checks the settings
-    estimator.schema_, estimator.density_ = read_schema(data["schema"], density), density
+    schema = read_schema(data["schema"], density)
+    estimator.schema_, estimator.density_ = schema, density
     estimator.history_ = _history(data["history"])
-    names = estimator.schema_.names
-    estimator.n_features_in_ = len(names)
-    if all(isinstance(name, str) for name in names):
-        estimator.feature_names_in_ = np.array(names, dtype=object)
+    estimator.n_features_in_ = len(schema.names)
+    if all(isinstance(name, str) for name in schema.names):
+        estimator.feature_names_in_ = np.array(schema.names, dtype=object)
     return estimator
 
 
 def _parameters(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    if data["columns"] is not None or data["unknown"] not in ("error", "missing"):
-        raise ValueError("columns and unknown are not as save() writes them.")
+    data = dict(data)
+    if "columns" in data:  # as files of version 1 name it
+        data["schema"] = data.pop("columns")
+    if data["schema"] is not None or data["unknown"] not in (ERROR, MISSING):
+        raise ValueError("schema and unknown are not as save() writes them.")
     for name in ("random_state", "verbose"):
         if not isinstance(data[name], int | None) or not 0 <= (data[name] or 0) < 2**32:
             raise ValueError(f"{name} must be a whole number, got {data[name]!r:.60}.")

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
-from torch.optim.lr_scheduler import CosineAnnealingLR
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.weights import positive_weights, real_weights
@@ -38,7 +39,18 @@ from subtractive.reductions.gaussian_mixture import (
 from subtractive.regions.chow_liu import chow_liu_tree
 from subtractive.regions.graph import RegionGraph
 from subtractive.regions.trees import flat, linear_tree, random_binary_tree
-from subtractive.tables.training_rows import Rows, batch_size, split
+from subtractive.tables.columns import Column, Numeric
+from subtractive.tables.scale_limits import limit_scales, scale_limits
+from subtractive.tables.training_rows import (
+    DitheredBatches,
+    Rows,
+    batch_size,
+    dither,
+    recode,
+    split,
+)
+from subtractive.tables.transforms import Transform, affine
+from subtractive.tables.weight_average import WeightAverage
 
 KINDS = ("squared", "monotonic", "squared-monotonic")
 STRUCTURES = ("auto", "binary", "linear", "flat", "chow-liu")
@@ -55,6 +67,9 @@ ROWS_PER_COLUMN = 100
 # Adam's rate falls to a hundredth of this over so many steps, in so many epochs at least.
 RATE, STEPS, LEAST_EPOCHS = 0.03, 1500, 12
 STEPS_AFTER_EM = 200
+# Epochs over which weights are averaged, and nats per column by which an average may look worse
+# than the best epoch.
+AVERAGED, LUCK = 2.0, 0.01
 # Beyond so many components times columns a step spends its time on the integrals of all pairs of
 # components, whatever the number of rows: fewer epochs must do.
 WIDE, LEAST_EPOCHS_IF_WIDE = 2000, 4
@@ -65,10 +80,37 @@ MOST_PATTERNS = 32
 
 
 class Learned(NamedTuple):
-    """A trained density in float64, and how it was trained."""
+    """A trained density, how it was trained, and the columns whose codes it is of."""
 
     density: Density
-    history: History
+    history: History  # scores are those of the table
+    columns: tuple[Column, ...]
+
+
+class Data(NamedTuple):
+    """Rows to train on and rows to judge by, as the codes of some columns."""
+
+    columns: tuple[Column, ...]
+    train: Rows
+    start: Rows  # to start from: spread over the cells of grids
+    valid: Rows
+
+    @classmethod
+    def of(cls, columns: tuple[Column, ...], train: Rows, valid: Rows | None, seed: int) -> Data:
+        """With rows that are spread over the cells of their grids, to start from."""
+        spread = dither(train.x, columns, torch.Generator().manual_seed(seed))
+        return cls(columns, train, train._replace(x=spread), train if valid is None else valid)
+
+    def standardised(self, seed: int) -> Data:
+        """The same rows with transforms that are lines where most of them are."""
+        columns = tuple(
+            replace(column, transform=_line(column, self.train, number))
+            if isinstance(column, Numeric)
+            else column
+            for number, column in enumerate(self.columns)
+        )
+        train, valid = (recode(rows, self.columns, columns) for rows in (self.train, self.valid))
+        return Data.of(columns, train, valid, seed)
 
 
 class FitInterrupted(KeyboardInterrupt):
@@ -86,6 +128,7 @@ class Candidate(NamedTuple):
     start: Callable[[int], Density]
     num_steps: int
     num_epochs: int
+    data: Data
     reach: float = math.inf  # nats per column that training may gain, at most
 
 
@@ -133,18 +176,18 @@ class Recipe:
                 f"{self.validation_fraction!r}."
             )
 
-    def learn(self, rows: Rows, families: Sequence[InputFamily], seed: int) -> Learned:
+    def learn(self, rows: Rows, columns: tuple[Column, ...], seed: int) -> Learned:
         """Train each candidate on most of the rows, and keep what the others find most likely."""
         train, valid = split(rows, self.validation_fraction, seed)
         best: Learned | None = None
         try:
-            for candidate in self._candidates(train, families):
+            for candidate in self._candidates(Data.of(columns, train, valid, seed), seed):
                 density = candidate.start(seed)
-                if best is not None and is_hopeless(density, valid, best, candidate):
+                if best is not None and is_hopeless(density, best, candidate):
                     continue
-                history = self._train(density, train, valid, candidate, seed)
+                history = self._train(density, candidate, seed)
                 if best is None or history.best_score > best.history.best_score:
-                    best = Learned(density.double(), history)
+                    best = Learned(density, history, candidate.data.columns)
                 if history.stopped == "interrupted":
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
@@ -152,58 +195,81 @@ class Recipe:
         assert best is not None
         return best
 
-    def learn_more(self, density: Density, rows: Rows, seed: int) -> History:
-        """Go on with a density, in one pass over new rows."""
-        return fit(
-            density,
-            rows.x,
-            weights=rows.weights,
-            optimizer=relative_adam(density, RATE / 10),
-            batch_size=batch_size(rows),
-            max_epochs=1,
-            seed=seed,
-            progress=self.progress,
-        )
-
-    def _train(
-        self, density: Density, train: Rows, valid: Rows | None, candidate: Candidate, seed: int
+    def learn_more(
+        self, density: Density, rows: Rows, columns: tuple[Column, ...], seed: int
     ) -> History:
-        per_epoch = math.ceil(len(train.x) / batch_size(train))
+        """Go on with a density, in one pass over new rows."""
+        data = Data.of(columns, rows, None, seed)
+        return self._fit(density, data, 1, relative_adam(density, RATE / 10), None, seed)
+
+    def _train(self, density: Density, candidate: Candidate, seed: int) -> History:
+        per_epoch = math.ceil(len(candidate.data.train.x) / batch_size(candidate.data.train))
         wanted = max(candidate.num_epochs, math.ceil(candidate.num_steps / per_epoch))
         num_epochs = min(self.max_epochs, wanted)
-        return fit(
+        optimizer = relative_adam(density, RATE)
+        scheduler = CosineAnnealingLR(optimizer, num_epochs, RATE / 100)
+        return self._fit(density, candidate.data, num_epochs, optimizer, scheduler, seed)
+
+    def _fit(
+        self,
+        density: Density,
+        data: Data,
+        num_epochs: int,
+        optimizer: Optimizer,
+        scheduler: LRScheduler | None,
+        seed: int,
+    ) -> History:
+        limits, power = scale_limits(data.columns), 1 if self.kind == "monotonic" else 2
+        limit_scales(density, limits, power)
+        size = batch_size(data.train)
+        average = WeightAverage(density, data.valid, AVERAGED * len(data.train.x) / size)
+        optimizer.register_step_post_hook(lambda *_: limit_scales(density, limits, power))
+        optimizer.register_step_post_hook(lambda *_: average.update())
+        generator = torch.Generator().manual_seed(seed)
+        history = fit(
             density,
-            train.x,
-            None if valid is None else valid.x,
-            weights=train.weights,
-            valid_weights=None if valid is None else valid.weights,
-            optimizer=relative_adam(density, RATE),
-            scheduler=lambda optimizer: CosineAnnealingLR(optimizer, num_epochs, RATE / 100),
-            batch_size=batch_size(train),
+            DitheredBatches(data.train, data.columns, size, generator),
+            data.valid.x,
+            valid_weights=data.valid.weights,
+            optimizer=optimizer,
+            scheduler=scheduler,
+            batch_size=size,
             max_epochs=num_epochs,
             patience=max(10, num_epochs // 3),
+            callbacks=[average.judge],
             seed=seed,
             progress=self.progress,
         )
+        # The best of many single epochs is in part luck, which an average is not.
+        if average.best_score > history.best_score - LUCK * len(data.columns):
+            density.load_state_dict(average.best)
+            history.best_score, history.best_epoch = average.best_score, average.best_epoch
+        return in_table_units(history, data)
 
-    def _candidates(self, train: Rows, families: Sequence[InputFamily]) -> Iterator[Candidate]:
+    def _candidates(self, data: Data, seed: int) -> Iterator[Candidate]:
+        train, signed = data.start, self.kind == "squared"
+        families = [column.family(signed=signed) for column in data.columns]
         starts_from_em = self._may_start_from_em(train, families)
         is_long = len(train.x) >= ROWS_PER_COLUMN * len(families)
         has_tree = not starts_from_em or (is_long and self.structure != "flat")
         if has_tree:
             start = partial(self._from_data, train, families)
-            yield Candidate(start, STEPS, LEAST_EPOCHS)
+            yield Candidate(start, STEPS, LEAST_EPOCHS, data)
+        if starts_from_em:
+            data = data.standardised(seed)
+            train = data.start
         if starts_from_em and self._may_have_frames(train):
             for count in _affordable(FRAMES, train, 4):
                 start = partial(self._from_frames, train, count)
-                yield Candidate(start, STEPS_AFTER_EM, LEAST_EPOCHS)
+                yield Candidate(start, STEPS_AFTER_EM, LEAST_EPOCHS, data)
             return
         # Which size is best shows after training only: EM overfits sizes that learn well.
         for size in self._sizes(train) if starts_from_em else []:
             is_wide = size * len(families) > WIDE
             num_epochs = LEAST_EPOCHS_IF_WIDE if is_wide else LEAST_EPOCHS
             reach = REACH if has_tree else math.inf
-            yield Candidate(partial(self._from_em, train, size), STEPS_AFTER_EM, num_epochs, reach)
+            start = partial(self._from_em, train, size)
+            yield Candidate(start, STEPS_AFTER_EM, num_epochs, data, reach)
 
     def _may_start_from_em(self, rows: Rows, families: Sequence[InputFamily]) -> bool:
         """Whether a flat mixture is wanted, or worth a try, that EM can find a start for."""
@@ -258,7 +324,7 @@ class Recipe:
             is_squared=self.kind == "squared",
             weights=rows.weights,
             seed=seed,
-            dtype=torch.float32,
+            dtype=torch.float64,
         )
 
     def _from_data(self, rows: Rows, families: Sequence[InputFamily], seed: int) -> Density:
@@ -280,7 +346,7 @@ class Recipe:
             num_outputs=1 if self.kind == "monotonic" else squares,
             weights=real_weights if self.kind == "squared" else positive_weights,
             seed=seed,
-            dtype=torch.float32,
+            dtype=torch.float64,
         )
         return MonotonicCircuit(circuit) if self.kind == "monotonic" else SquaredCircuit(circuit)
 
@@ -290,20 +356,41 @@ class Recipe:
         count = len(families)
         if self.structure == "linear":
             return linear_tree(count, seed=seed), families
-        if self.structure == "chow-liu":
-            return chow_liu_tree(rows.x.numpy()), families
         if self.structure == "flat":
             return _flat(families, together=self.covariance == "full")
-        return random_binary_tree(count, seed=seed), families
+        if self.structure == "binary" or self.num_structures > 1:
+            return random_binary_tree(count, seed=seed), families
+        return chow_liu_tree(rows.x.numpy()), families
 
 
-def is_hopeless(density: Density, valid: Rows | None, best: Learned, candidate: Candidate) -> bool:
+def is_hopeless(density: Density, best: Learned, candidate: Candidate) -> bool:
     """Whether a start is so far behind the best model that training it would be a waste."""
-    if valid is None or candidate.reach == math.inf:
+    if candidate.reach == math.inf:
         return False
+    valid = candidate.data.valid
     with torch.no_grad():
-        score = float((valid.weights * density.log_prob(valid.x)).sum() / valid.weights.sum())
+        scores = density.log_prob(valid.x) + valid.log_abs_det_jacobian
+    score = float((valid.weights * scores).sum() / valid.weights.sum())
     return best.history.best_score - score > candidate.reach * valid.x.shape[1]
+
+
+def in_table_units(history: History, data: Data) -> History:
+    """Scores of codes as scores of the table."""
+    train, valid = data.train.mean_log_jacobian, data.valid.mean_log_jacobian
+    epochs = [
+        epoch._replace(train=epoch.train + train, valid=epoch.valid + valid)
+        for epoch in history.epochs
+    ]
+    return replace(history, epochs=epochs, best_score=history.best_score + valid)
+
+
+def _line(column: Numeric, rows: Rows, number: int) -> Transform:
+    """The standardisation of a column, if it has neither bounds nor atoms."""
+    if column.atoms or math.isfinite(column.low) or math.isfinite(column.high):
+        return column.transform
+    codes = rows.x[:, number]
+    there = ~codes.isnan()
+    return affine(column.numbers(codes[there].numpy()), rows.weights[there].numpy())
 
 
 def _most_components(rows: Rows, rows_per_column: int) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from numbers import Number
 from typing import Any, NamedTuple, TypeAlias
@@ -21,6 +22,7 @@ Values: TypeAlias = npt.NDArray[Any]  # (n,): float64 with NaN, or objects with 
 
 # float64 cannot tell larger whole numbers apart.
 _LARGEST_WHOLE = 2.0**53
+TOO_LARGE = "its whole numbers are beyond 2**53, where double precision cannot tell them apart"
 
 
 class Content(Enum):
@@ -30,6 +32,15 @@ class Content(Enum):
     WHOLE = "whole numbers"
     BOOLEAN = "booleans"
     TEXT = "categories"
+    DATE = "dates"  # in microseconds since 1970, as are
+    DURATION = "durations"
+    TIME = "times of the day"  # since midnight
+    OTHER = "other objects"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether values of it are kept as numbers."""
+        return self not in (Content.TEXT, Content.OTHER)
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,7 @@ class RawColumn:
     content: Content
     categories: tuple[Hashable, ...] | None = None  # those that a categorical dtype declares
     dtype: np.dtype[Any] = np.dtype(np.float64)  # of numbers: the precision they have
+    note: str = ""  # why a column of other objects cannot be modelled
 
     @property
     def missing(self) -> npt.NDArray[np.bool_]:
@@ -62,10 +74,7 @@ class Table(NamedTuple):
 
     def rows(self, rows: Index) -> Table:
         """Some of the rows."""
-        columns = tuple(
-            RawColumn(c.name, c.values[rows], c.content, c.categories, c.dtype)
-            for c in self.columns
-        )
+        columns = tuple(replace(column, values=column.values[rows]) for column in self.columns)
         count = len(columns[0].values) if columns else 0
         return Table(columns, self.container, count)
 
@@ -109,70 +118,105 @@ def read_frame(native: AnyTable) -> Table:
 
 def read_mapping(values: Mapping[Any, object]) -> tuple[RawColumn, ...]:
     """Single values by column, as columns of one row; types are as in a data frame."""
-    columns = []
-    for name, value in values.items():
-        content = _content_of([value], name)
-        columns.append(RawColumn(name, _as_values([value], content), content))
-    return tuple(columns)
+    return tuple(read_objects([value], name) for name, value in values.items())
 
 
 def _read_series(series: nw.Series[Any], name: Hashable) -> RawColumn:
     dtype = series.dtype
-    if dtype.is_numeric():
-        whole = dtype.is_integer()
-        values = np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
-        if whole and bool((np.abs(values) > _LARGEST_WHOLE).any()):
-            raise _too_large(name)
-        precision = np.dtype(np.float32 if dtype == nw.Float32 else np.float64)
-        return RawColumn(name, values, Content.WHOLE if whole else Content.REAL, None, precision)
+    if dtype.is_numeric() or dtype == nw.Boolean:
+        return _read_numbers(series, name)
+    if dtype in (nw.Datetime, nw.Date, nw.Duration):
+        content = Content.DURATION if dtype == nw.Duration else Content.DATE
+        return RawColumn(name, _microseconds(series), content)
+    if dtype == nw.Time:
+        return read_objects(series.to_list(), name)
+    if dtype in (nw.Categorical, nw.Enum):
+        declared = tuple(series.cat.get_categories().to_list())
+        raw = read_objects(_listed(series), name)
+        # The categories of a dtype may be anything that has a name of its own.
+        return replace(raw, categories=declared) if raw.content is Content.TEXT else raw
+    if dtype in (nw.String, nw.Object):
+        return read_objects(_listed(series), name)
+    return _other(_listed(series), name, f"its type is {dtype}")
+
+
+def _read_numbers(series: nw.Series[Any], name: Hashable) -> RawColumn:
+    dtype = series.dtype
+    values = np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
     if dtype == nw.Boolean:
-        values = np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
         return RawColumn(name, values, Content.BOOLEAN)
-    if dtype in (nw.String, nw.Object, nw.Categorical, nw.Enum):
-        listed: list[object] = series.to_list()
-        missing = series.is_null().to_numpy()
-        listed = [None if gone else value for value, gone in zip(listed, missing, strict=True)]
-        declared = None
-        if dtype in (nw.Categorical, nw.Enum):
-            declared = tuple(series.cat.get_categories().to_list())
-        content = Content.TEXT if dtype != nw.Object else _content_of(listed, name)
-        return RawColumn(name, _as_values(listed, content), content, declared)
-    raise ValueError(
-        f"column {name!r} has type {dtype}, which is neither numbers, booleans, text nor "
-        "categories. Convert it, for example dates to days since a date, or drop it."
-    )
+    whole = dtype.is_integer()
+    if whole and bool((np.abs(values) > _LARGEST_WHOLE).any()):
+        return _other(_listed(series), name, TOO_LARGE)
+    precision = np.dtype(np.float32 if dtype == nw.Float32 else np.float64)
+    return RawColumn(name, values, Content.WHOLE if whole else Content.REAL, None, precision)
 
 
-def _content_of(values: Sequence[object], name: Hashable) -> Content:
-    """What plain Python objects are, all of them alike."""
+def _microseconds(series: nw.Series[Any]) -> Floats:
+    if series.dtype == nw.Duration:
+        whole = series.dt.total_microseconds()
+    else:
+        whole = series.cast(nw.Datetime) if series.dtype == nw.Date else series
+        whole = whole.dt.timestamp("us")
+    missing = series.is_null().to_numpy()
+    values = np.asarray(whole.fill_null(0).to_numpy(), dtype=np.float64)
+    return np.where(missing, np.nan, values)
+
+
+def _listed(series: nw.Series[Any]) -> list[object]:
+    missing = series.is_null().to_numpy()
+    return [None if gone else v for v, gone in zip(series.to_list(), missing, strict=True)]
+
+
+def read_objects(values: Sequence[object], name: Hashable) -> RawColumn:
+    """A column of plain Python objects, which must be alike to be modelled."""
     present = [value for value in values if not _is_gone(value)]
-    kinds = {_content_of_one(value, name) for value in present}
-    if kinds == {Content.REAL, Content.WHOLE}:
-        return Content.REAL
-    if len(kinds) > 1:
-        examples = sorted({type(value).__name__ for value in present})
-        raise ValueError(
-            f"column {name!r} mixes values of different types ({', '.join(examples)}). Make them "
-            "all numbers or all text, for example with astype(str)."
-        )
-    return kinds.pop() if kinds else Content.REAL
+    contents = {_content_of_one(value) for value in present}
+    if contents == {Content.REAL, Content.WHOLE}:
+        contents = {Content.REAL}
+    if not contents:
+        return RawColumn(name, np.full(len(values), np.nan), Content.REAL)
+    if len(contents) > 1 or contents == {Content.OTHER}:
+        types = ", ".join(sorted({type(value).__name__ for value in present}))
+        return _other(values, name, f"it holds objects of type {types}")
+    content = contents.pop()
+    if content is Content.WHOLE and any(abs(int(v)) > _LARGEST_WHOLE for v in present):  # type: ignore[call-overload]
+        return _other(values, name, TOO_LARGE)
+    if content is Content.TEXT:
+        return RawColumn(name, _objects(values), content)
+    numbers = [np.nan if _is_gone(value) else number_of(value) for value in values]
+    return RawColumn(name, np.array(numbers, dtype=np.float64), content)
 
 
-def _content_of_one(value: object, name: Hashable) -> Content:
-    if isinstance(value, bool | np.bool_):
-        return Content.BOOLEAN
-    if isinstance(value, str):
-        return Content.TEXT
-    if isinstance(value, int | np.integer):
-        if abs(int(value)) > _LARGEST_WHOLE:
-            raise _too_large(name)
-        return Content.WHOLE
-    if isinstance(value, Number) and not isinstance(value, complex | np.complexfloating):
-        return Content.REAL
-    raise ValueError(
-        f"column {name!r} holds {value!r} of type {type(value).__name__}, which is neither a "
-        "number, a boolean nor text. Convert it, or drop the column."
+def number_of(value: Any) -> float:  # noqa: ANN401 - whatever a table holds
+    """A number, or what a date, a time or a duration is in microseconds."""
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return float(value.astype(f"{value.dtype.kind}8[us]").astype(np.int64))
+    if isinstance(value, datetime.time):
+        seconds = 3600 * value.hour + 60 * value.minute + value.second
+        return float(seconds * 10**6 + value.microsecond)
+    if isinstance(value, datetime.timedelta):
+        return float(value // datetime.timedelta(microseconds=1))
+    if isinstance(value, datetime.date):
+        moment = value if isinstance(value, datetime.datetime) else None
+        moment = moment or datetime.datetime.combine(value, datetime.time())
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+        return number_of(aware - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC))
+    return float(value)
+
+
+def _content_of_one(value: object) -> Content:
+    kinds: tuple[tuple[Any, Content], ...] = (
+        (bool | np.bool_, Content.BOOLEAN),
+        (str, Content.TEXT),
+        (datetime.timedelta | np.timedelta64, Content.DURATION),
+        (datetime.date | np.datetime64, Content.DATE),
+        (datetime.time, Content.TIME),
+        (int | np.integer, Content.WHOLE),
+        (complex | np.complexfloating, Content.OTHER),
+        (Number, Content.REAL),
     )
+    return next((content for kind, content in kinds if isinstance(value, kind)), Content.OTHER)
 
 
 def _too_large(name: Hashable) -> ValueError:
@@ -189,9 +233,11 @@ def _is_gone(value: object) -> bool:
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
-def _as_values(values: Sequence[object], content: Content) -> Values:
-    if content is Content.TEXT:
-        texts = np.empty(len(values), dtype=object)
-        texts[:] = [None if _is_gone(value) else value for value in values]
-        return texts
-    return np.array([np.nan if _is_gone(v) else float(v) for v in values])  # type: ignore[arg-type]
+def _objects(values: Sequence[object]) -> Values:
+    array = np.empty(len(values), dtype=object)
+    array[:] = [None if _is_gone(value) else value for value in values]
+    return array
+
+
+def _other(values: Sequence[object], name: Hashable, note: str) -> RawColumn:
+    return RawColumn(name, _objects(values), Content.OTHER, note=note)

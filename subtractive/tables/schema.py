@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from torch import Tensor
 
-from subtractive.tables.column_types import DataWarning, Kind, as_kind
-from subtractive.tables.columns import Column, States
-from subtractive.tables.containers import AnyTable, ArrayContainer, Container
-from subtractive.tables.reading import Content, Floats, RawColumn, Table, Values, is_missing
-from subtractive.tables.schema_inference import Constant, Rules, check_finite, infer_column
+from subtractive.tables.column_inference import check_finite
+from subtractive.tables.column_types import DataWarning
+from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.containers import AnyTable, Container
+from subtractive.tables.reading import Floats, RawColumn, Table, Values
+from subtractive.tables.schema_inference import infer_parts, listed
 from subtractive.tables.validation import check_weights, read_table
+
+ERROR, MISSING = "error", "missing"  # what a value means that no row of training had
 
 
 class Encoded(NamedTuple):
@@ -41,7 +46,8 @@ class Schema:
     """How the columns of a table become variables of a model, and come back.
 
     Make one with :meth:`infer`. Two columns that are equal in every row are one variable; a
-    constant column is none.
+    constant column is none, and neither is one that is set aside: an identifier or free text.
+    It prints as a table of what each column was taken for, and why.
     """
 
     names: tuple[Hashable, ...]
@@ -49,24 +55,25 @@ class Schema:
     variables: tuple[Column, ...]
     place: Mapping[Hashable, int]  # of a column among the variables
     constants: Mapping[Hashable, Any]  # the value of each constant column
+    reasons: Mapping[Hashable, str] = field(default_factory=dict)
+    unknown: str = MISSING
 
     @classmethod
     def infer(
         cls,
         X: object,
         *,
-        columns: Mapping[Any, object] | None = None,
-        unknown: str = "error",
+        schema: Mapping[Any, object] | None = None,
+        unknown: str = MISSING,
         sample_weight: object | None = None,
     ) -> Schema:
-        """Choose a kind for each column of a table by its values, unless ``columns`` says it.
+        """Choose a type for each column of a table by its values, unless ``schema`` says it.
 
-        ``columns`` maps names (numbers, for an array) to ``"continuous"``, ``"categorical"``,
-        ``"count"``, or :class:`Continuous`, :class:`Categories`, :class:`Counts`. Otherwise:
-        booleans, text and categories are categorical; in a data frame, so are numbers with at
-        most 10 values that occur four times on average, and whole numbers from 0 to 255 are
-        counts. All other numbers are continuous, and whole numbers among them are rounded when
-        they come back. (A data frame of numbered columns of one type is taken as an array.)
+        ``schema`` maps names (numbers, for an array) to ``"continuous"``, ``"categorical"``,
+        ``"count"``, ``"ignored"``, or :class:`Continuous`, :class:`Categories`,
+        :class:`Ignored`. In an array all numbers are continuous. In a data frame, numbers of few
+        values that repeat often are states; others may have atoms, a grid and bounds.
+        Identifiers and free text are set aside.
 
         >>> import numpy as np
         >>> schema = Schema.infer(np.array([[0.0, 5.0], [1.0, 5.5], [2.0, 7.0]]))
@@ -75,14 +82,34 @@ class Schema:
         """
         table = read_table(X)
         weights = check_weights(sample_weight, table.num_rows)
-        return infer_schema(table.rows(weights > 0), weights[weights > 0], columns, unknown)
+        return cls.of(table.rows(weights > 0), weights[weights > 0], schema, unknown)
+
+    @classmethod
+    def of(cls, table: Table, weights: Floats, schema: object, unknown: str) -> Schema:
+        """The schema of a table that has been read, and whose rows have positive weights."""
+        if isinstance(schema, Schema):
+            return schema
+        if unknown not in (ERROR, MISSING):
+            raise ValueError(f"unknown must be 'error' or 'missing', got {unknown!r}.")
+        return cls(table.names, table.container, *infer_parts(table, weights, schema), unknown)
+
+    @property
+    def aside(self) -> tuple[Hashable, ...]:
+        """The columns that are not modelled."""
+        known = (*self.place, *self.constants)
+        return tuple(name for name in self.names if name not in known)
+
+    def column(self, name: Hashable) -> Column:
+        """The variable of a column."""
+        return self.variables[self.place[name]]
 
     def encode(self, columns: Sequence[RawColumn], num_rows: int) -> Encoded:
         """Some or all columns of a table, as the model's variables; other ones are missing."""
         codes = np.full((num_rows, len(self.variables)), np.nan)
         log_abs_det_jacobian = np.zeros(num_rows)
         impossible = {}
-        for raw in columns:
+        modelled = [raw for raw in columns if raw.name not in self.aside]
+        for raw in modelled:
             self.check_type(raw)
             if raw.name in self.constants:
                 wrong = ~raw.missing & (raw.values != self.constants[raw.name])
@@ -98,29 +125,47 @@ class Schema:
         renamed = [
             replace(raw, name=name) for raw, name in zip(table.columns, self.names, strict=True)
         ]
+        self.report_unknown(renamed)
         return self.encode(renamed, table.num_rows)
 
     def decode(self, x: Tensor) -> dict[Hashable, Values]:
         """Rows (n, d) of the model's variables as columns of users' values."""
         codes = x.numpy()
         decoded = [c.decode(codes[:, i]) for i, c in enumerate(self.variables)]
-        return {
-            name: decoded[self.place[name]]
-            if name in self.place
-            else np.array([self.constants[name]] * len(codes))
-            for name in self.names
-        }
+        columns = {}
+        for name in self.names:
+            if name in self.place:
+                columns[name] = decoded[self.place[name]]
+            elif name in self.constants:
+                columns[name] = np.array([self.constants[name]] * len(codes))
+            else:
+                columns[name] = np.full(len(codes), None, dtype=object)
+        return columns
 
     def build(self, columns: Mapping[Hashable, Values], like: AnyTable = None) -> AnyTable:
         """A table of the users' kind from columns of values."""
         return self.container.build(columns, like)
 
+    def build_series(self, columns: Mapping[Hashable, Values]) -> dict[Hashable, Any]:
+        """Single columns as lists of users' values."""
+        table = self.build(columns)
+        if isinstance(table, np.ndarray):
+            return {name: table[:, i].tolist() for i, name in enumerate(columns)}
+        return {name: list(table[name]) for name in columns}
+
     def check_names(self, names: Sequence[Hashable], what: str) -> None:
-        """Refuse columns that are not there."""
+        """Refuse columns that are not there, or not modelled."""
         strange = [name for name in names if name not in self.names]
         if strange:
             raise ValueError(
-                f"{what} names {_listed(strange)}, but the columns are {_listed(self.names)}."
+                f"{what} names {listed(strange)}, but the columns are {listed(self.names)}."
+            )
+        ignored = [name for name in names if name in self.aside]
+        if ignored:
+            reason = self.reasons.get(ignored[0], "")
+            raise ValueError(
+                f"{what} names {ignored[0]!r}, which was set aside and is not modelled ({reason})."
+                " Declare it in schema={...} and fit anew."
             )
 
     def check_type(self, raw: RawColumn) -> None:
@@ -128,126 +173,81 @@ class Schema:
         if raw.name not in self.names:
             self.check_names([raw.name], "the table")
         check_finite(raw)
-        is_number = raw.name in self.place and not isinstance(
-            self.variables[self.place[raw.name]], States
-        )
-        if is_number and raw.content is Content.TEXT and not bool(raw.missing.all()):
+        is_number = raw.name in self.place and isinstance(self.column(raw.name), Numeric)
+        if is_number and not raw.content.is_number and not bool(raw.missing.all()):
             raise ValueError(
-                f"column {raw.name!r} was numbers when the schema was made, but now holds text "
-                f"such as {raw.values[~raw.missing][0]!r}. Convert it to numbers."
+                f"column {raw.name!r} was numbers when the schema was made, but now holds "
+                f"{raw.content.value} such as {raw.values[~raw.missing][0]!r}. Convert it."
             )
 
-    def keep(self, names: Sequence[Hashable]) -> tuple[Schema, list[int]]:
-        """The schema of some columns in their order, and the variables that it keeps."""
-        order = list(dict.fromkeys(self.place[name] for name in names if name in self.place))
-        kept = Schema(
-            tuple(names),
-            self.container,
-            tuple(self.variables[number] for number in order),
-            {name: order.index(self.place[name]) for name in names if name in self.place},
-            {name: self.constants[name] for name in names if name in self.constants},
-        )
-        return kept, order
+    def recoded(self, variables: tuple[Column, ...]) -> Schema:
+        """The same columns with other transforms."""
+        return self if variables is self.variables else replace(self, variables=variables)
 
-    def fix(self, values: Mapping[int, Any]) -> Schema:
-        """The same columns, those of some variables now being constant."""
-        known = {n: values[place] for n, place in self.place.items() if place in values}
-        return replace(
-            self,
-            place={n: place for n, place in self.place.items() if n not in known},
-            constants={**self.constants, **known},
-        )
+    def to_frame(self) -> pd.DataFrame:
+        """What each column was taken for, and why, one row per column."""
+        rows = [describe_column(self, name) for name in self.names]
+        return pd.DataFrame(rows, index=pd.Index(self.names, name="column"))
 
+    def __repr__(self) -> str:
+        return str(self.to_frame().to_string(max_colwidth=60))
 
-def infer_schema(table: Table, weights: Floats, columns: object, unknown: str) -> Schema:
-    """The schema of a table whose rows have positive weights."""
-    if unknown not in ("error", "missing"):
-        raise ValueError(f"unknown must be 'error' or 'missing', got {unknown!r}.")
-    if table.num_rows == 0:
-        raise ValueError("a schema needs at least one row of positive weight, got none.")
-    kinds = _kinds(columns, table.names)
-    rules = Rules(weights, not _is_array(table), unknown)
-    found = [infer_column(raw, kinds.get(raw.name), rules) for raw in table.columns]
-    constants = {c.name: c.value for c in found if isinstance(c, Constant)}
-    if len(constants) == len(found):
-        raise ValueError(
-            f"every column is constant ({_listed(list(constants))}): with n_samples="
-            f"{table.num_rows} there is nothing to model. Pass rows that differ."
-        )
-    variables: list[Column] = []
-    place: dict[Hashable, int] = {}
-    copies = _copies(table.columns, kinds)
-    for column in found:
-        if isinstance(column, Column):
-            if column.name not in copies:
-                variables.append(column)
-            place[column.name] = place.get(copies.get(column.name), len(variables) - 1)
-    _warn(constants, copies)
-    return Schema(table.names, table.container, tuple(variables), place, constants)
+    def _repr_html_(self) -> str:
+        return str(self.to_frame().to_html())
 
-
-def _is_array(table: Table) -> bool:
-    """Whether columns have neither names nor types of their own: all are numbers alike."""
-    if isinstance(table.container, ArrayContainer):
-        return True
-    is_named = any(isinstance(name, str) for name in table.names)
-    contents = {raw.content for raw in table.columns}
-    return not is_named and contents in ({Content.REAL}, {Content.WHOLE})
-
-
-def _kinds(columns: object, names: Sequence[Hashable]) -> dict[Hashable, Kind]:
-    if columns is None:
-        return {}
-    if not isinstance(columns, Mapping):
-        raise ValueError(
-            "columns must map names of columns to their kinds, such as {'age': 'continuous'}, or "
-            f"be a Schema; got {type(columns).__name__}."
-        )
-    strange = [name for name in columns if name not in names]
-    if strange:
-        raise ValueError(f"columns names {_listed(strange)}, but there are {_listed(names)}.")
-    return {name: as_kind(given, name) for name, given in columns.items()}
-
-
-def _copies(
-    columns: Sequence[RawColumn], kinds: Mapping[Hashable, Kind]
-) -> dict[Hashable, Hashable]:
-    """The columns that equal an earlier one in every row, with its name."""
-    copies: dict[Hashable, Hashable] = {}
-    firsts: dict[Hashable, list[RawColumn]] = {}
-    for raw in columns:
-        key = (raw.content, kinds.get(raw.name), raw.categories, repr(raw.values[:8].tolist()))
-        same = [first for first in firsts.get(key, []) if _equal(first.values, raw.values)]
-        if same:
-            copies[raw.name] = same[0].name
-        else:
-            firsts.setdefault(key, []).append(raw)
-    return copies
-
-
-def _equal(left: Values, right: Values) -> bool:
-    missing = is_missing(left)
-    return bool((missing == is_missing(right)).all()) and bool(
-        (left[~missing] == right[~missing]).all()
-    )
-
-
-def _warn(constants: Mapping[Hashable, Any], copies: Mapping[Hashable, Hashable]) -> None:
-    for name, value in constants.items():
+    def report_unknown(self, columns: Sequence[RawColumn]) -> None:
+        """Refuse values that no row of the training table had, or tell of them."""
+        found = []
+        for raw in columns:
+            column = self.variables[self.place[raw.name]] if raw.name in self.place else None
+            if isinstance(column, States) and bool((strange := column.unknown(raw.values)).any()):
+                found.append((raw.name, raw.values[strange].tolist()))
+        if not found:
+            return
+        told = "; ".join(f"column {n!r} in {len(v)} rows, such as {v[0]!r}" for n, v in found)
+        if self.unknown == ERROR:
+            raise ValueError(
+                f"values that were not there when the model was fitted: {told}. Correct them, "
+                "declare them with schema={...: Categories([...])}, or integrate them out with "
+                "unknown='missing'."
+            )
         warnings.warn(
-            f"column {name!r} is constant: it is modelled as a point mass at {value!r}, and rows "
-            "with another value will score -inf. Drop it, or fit on rows in which it varies.",
+            f"values that were not there when the model was fitted are integrated out: {told}.",
             DataWarning,
-            stacklevel=4,
+            stacklevel=2,
         )
-    for name, first in copies.items():
-        if name not in constants:
-            warnings.warn(
-                f"column {name!r} equals column {first!r} in every row: it is modelled as a copy, "
-                "and rows in which they differ will score -inf. Drop one of them.",
-                DataWarning,
-                stacklevel=4,
-            )
+
+
+def describe_column(schema: Schema, name: Hashable) -> dict[str, str]:
+    """Kind, support, resolution, atoms of a column, and the reason, in words."""
+    facts = {"kind": "", "support": "", "resolution": "", "atoms": ""}
+    if name in schema.constants:
+        facts |= {"kind": "constant", "support": repr(schema.constants[name])}
+    elif name in schema.place:
+        column = schema.column(name)
+        facts["kind"] = column.kind
+        if isinstance(column, States):
+            facts["support"] = f"{len(column.values)} values"
+        elif isinstance(column, Numeric):
+            facts |= _describe_numbers(column)
+    else:
+        facts["kind"] = "set aside"
+    return {**facts, "reason": schema.reasons.get(name, "")}
+
+
+def _describe_numbers(column: Numeric) -> dict[str, str]:
+    low, high = column.low, column.high
+    if column.grid is not None and (math.isfinite(low) or math.isfinite(high)):
+        low, high = low + column.grid.step / 2, high - column.grid.step / 2
+    support = "the line" if math.isinf(low) and math.isinf(high) else f"{low:.6g} to {high:.6g}"
+    resolution = "" if column.grid is None else f"{column.grid.step:g}"
+    if column.grid is not None and column.grid.levels:
+        resolution = f"{len(column.grid.levels)} values"
+    return {
+        "support": support,
+        "resolution": resolution,
+        "atoms": ", ".join(f"{atom:g}" for atom in column.atoms),
+    }
 
 
 def _add(
@@ -270,8 +270,3 @@ def _without(values: Values, rows: npt.NDArray[np.bool_]) -> Values:
     rest = values.copy()
     rest[rows] = np.nan
     return rest
-
-
-def _listed(names: Sequence[Hashable]) -> str:
-    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-    return ", ".join(map(repr, names[:10])) + more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import fields
 from typing import Any
@@ -10,13 +11,14 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from subtractive.io.schema import check_facts
-from subtractive.tables.columns import Column, HalfLine, Interval, Line, States, Tally
+from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.containers import ArrayContainer, Container, FrameContainer
-from subtractive.tables.schema import Schema
+from subtractive.tables.grids import Grid
+from subtractive.tables.schema import ERROR, Schema
+from subtractive.tables.transforms import Affine, Logarithm, NormalScores
 
-COLUMNS: dict[str, type[Column]] = {
-    column.__name__: column for column in (HalfLine, Interval, Line, States, Tally)
+PARTS: dict[str, Any] = {
+    part.__name__: part for part in (Affine, Grid, Logarithm, NormalScores, Numeric, States)
 }
 
 
@@ -24,39 +26,84 @@ def describe_schema(schema: Schema) -> dict[str, Any]:
     """What :func:`schema_from` needs to make the schema again."""
     return {
         "names": [_plain(name) for name in schema.names],
-        "look": _describe_container(schema.container, schema.names),
-        "variables": [_describe_column(column) for column in schema.variables],
+        "container": _describe_container(schema.container, schema.names),
+        "variables": [_plain(column) for column in schema.variables],
         "place": [schema.place.get(name) for name in schema.names],
-        "constants": [_plain(schema.constants.get(name)) for name in schema.names],
+        "constants": [[_plain(n), _plain(value)] for n, value in schema.constants.items()],
+        "reasons": [schema.reasons.get(name, "") for name in schema.names],
+        "unknown": schema.unknown,
     }
 
 
 def schema_from(data: Mapping[str, Any]) -> Schema:
     """The inverse of :func:`describe_schema`; data frames are those of pandas."""
     names = tuple(_hashable(name) for name in data["names"])
-    variables = tuple(_column(entry) for entry in data["variables"])
+    if "look" in data:
+        data = _from_version_1(data)
+    variables = tuple(_made(entry) for entry in data["variables"])
+    if not all(isinstance(column, Column) for column in variables):
+        raise ValueError("a variable is described that is no column.")
     place = {n: p for n, p in zip(names, data["place"], strict=True) if p is not None}
     if not all(type(p) is int and 0 <= p < len(variables) for p in place.values()):
         raise ValueError("a column stands for a variable that is not there.")
-    pairs = zip(names, data["constants"], strict=True)
-    constants = {name: _hashable(value) for name, value in pairs if name not in place}
-    return Schema(names, _container(data["look"], names), variables, place, constants)
+    constants = {_hashable(name): _hashable(value) for name, value in data["constants"]}
+    reasons = dict(zip(names, map(str, data["reasons"]), strict=True))
+    container = _container(data["container"], names)
+    return Schema(names, container, variables, place, constants, reasons, str(data["unknown"]))
 
 
-def _describe_column(column: Column) -> dict[str, Any]:
-    facts = {entry.name: _plain(getattr(column, entry.name)) for entry in fields(column)}  # type: ignore[arg-type]
-    return {"column": type(column).__name__, **facts}
-
-
-def _column(data: Mapping[str, Any]) -> Column:
-    facts = {name: _hashable(value) for name, value in data.items()}
-    kind = COLUMNS[facts.pop("column")]
-    if set(facts) != {entry.name for entry in fields(kind)}:  # type: ignore[arg-type]
+def _made(data: Any) -> Any:  # noqa: ANN401 - a column, or a part of one
+    """A column, a transform or a grid from its description; other values as they are."""
+    if not isinstance(data, Mapping):
+        return _hashable(data)
+    facts = {name: _made(value) for name, value in data.items() if name != "type"}
+    kind = PARTS[data["type"]]
+    if set(facts) != {entry.name for entry in fields(kind)}:
         raise ValueError(f"{kind.__name__} has other facts than {sorted(facts)}.")
-    check_facts(kind, facts)
     if "dtype" in facts:
         facts["dtype"] = _number_type(facts["dtype"])
     return kind(**facts)
+
+
+def _from_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The description of a schema as files of version 1 have it."""
+    names, place = data["names"], data["place"]
+    pairs = zip(names, data["constants"], place, strict=True)
+    return {
+        "names": names,
+        "container": data["look"],
+        "variables": [_column_of_version_1(column) for column in data["variables"]],
+        "place": place,
+        "constants": [[name, value] for name, value, at in pairs if at is None],
+        "reasons": [""] * len(names),
+        "unknown": ERROR,
+    }
+
+
+def _column_of_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
+    kind, name = data["column"], data["name"]
+    if kind == "States":
+        return {"type": "States", "name": name, "kind": "categorical", "values": data["values"]}
+    if kind == "Tally":
+        values = list(range(data["largest"] + 1))
+        return {"type": "States", "name": name, "kind": "whole", "values": values}
+    low, high = -math.inf, math.inf
+    if kind == "HalfLine":
+        origin, direction = data["origin"], data["direction"]
+        transform: dict[str, Any] = {"type": "Logarithm", "origin": origin, "direction": direction}
+        transform |= {"centre": data["centre"], "unit": data["unit"]}
+        beside = np.nextafter(np.asarray(origin, dtype=data["dtype"]), direction * np.inf)
+        low, high = (float(beside), high) if direction > 0 else (low, float(beside))
+    elif kind == "Interval":
+        low, high = data["low"], data["high"]
+        transform = {"type": "Affine", "centre": low, "unit": high - low, "reach": math.inf}
+    else:
+        facts = {"centre": data["centre"], "unit": data["unit"], "reach": math.inf}
+        transform = {"type": "Affine", **facts}
+    grid = {"type": "Grid", "step": 1.0, "origin": 0.0, "levels": []} if data["whole"] else None
+    word = "whole" if data["whole"] else "continuous"
+    facts = {"low": low, "high": high, "grid": grid, "atoms": []}
+    return {"type": "Numeric", "name": name, "kind": word, "transform": transform, **facts}
 
 
 def _describe_container(container: Container, names: tuple[Hashable, ...]) -> dict[str, Any]:
@@ -99,6 +146,9 @@ def _number_type(name: object) -> np.dtype[Any]:
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a table holds
     """A value of a table as JSON has it."""
+    if isinstance(value, tuple(PARTS.values())):
+        facts = {entry.name: _plain(getattr(value, entry.name)) for entry in fields(value)}  # type: ignore[arg-type]
+        return {"type": type(value).__name__, **facts}
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.dtype):

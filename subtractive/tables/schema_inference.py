@@ -1,180 +1,138 @@
-"""What a column is: the rules by which the values of a table choose how it is modelled."""
+"""The columns of a table together: variables, constants, copies, and what is set aside."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import Any, final
+import warnings
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from subtractive.tables.column_types import Categories, Continuous, Counts, Kind
-from subtractive.tables.columns import Column, HalfLine, Interval, Line, States, Tally
-from subtractive.tables.reading import Content, Floats, RawColumn, Values
-
-FEW_VALUES = 10  # numbers that take at most so many values,
-ROWS_PER_VALUE = 4  # and each of them so often on average, are categories
-LARGEST_COUNT = 255  # whole numbers from zero to this are counts
-MOST_CATEGORIES = 256  # a column of more texts is taken for an identifier
-_LARGEST_NUMBER = 1e300
+from subtractive.tables.column_inference import Constant, Rules, infer_column
+from subtractive.tables.column_types import ColumnType, DataWarning, Ignored, as_column_type
+from subtractive.tables.columns import Column
+from subtractive.tables.containers import ArrayContainer
+from subtractive.tables.reading import Content, Floats, RawColumn, Table, Values, is_missing
 
 
-@final
-@dataclass(frozen=True)
-class Constant:
-    """A column of one value: a point mass, which no model needs."""
+class Parts(NamedTuple):
+    """What a schema is made of."""
 
-    name: Hashable
-    value: Any
-
-
-@final
-@dataclass(frozen=True)
-class Rules:
-    """What the table as a whole says: weights of its rows, whether columns have types."""
-
-    weights: Floats  # (n,), positive
-    by_type: bool  # numbers may be categories or counts; in an array all are continuous
-    unknown: str
-
-    @property
-    def num_rows(self) -> float:
-        """The number of rows; one of weight two is two, if the weights are whole numbers."""
-        whole = bool((self.weights == np.round(self.weights)).all())
-        return float(self.weights.sum()) if whole else float(len(self.weights))
+    variables: tuple[Column, ...]
+    place: Mapping[Hashable, int]  # of a column among the variables
+    constants: Mapping[Hashable, Any]
+    reasons: Mapping[Hashable, str]
 
 
-def infer_column(raw: RawColumn, kind: Kind | None, rules: Rules) -> Column | Constant:
-    """The way to model a column, of the kind that the user says or that its values suggest."""
-    check_finite(raw)
-    present = raw.values[~raw.missing]
-    if len(present) == 0:
+def infer_parts(table: Table, weights: Floats, given: object) -> Parts:
+    """What the columns of a table are whose rows have positive weights."""
+    if table.num_rows == 0:
+        raise ValueError("a schema needs at least one row of positive weight, got none.")
+    declared = _declared(given, table.names)
+    rules = Rules(weights, not _is_array(table))
+    found = {raw.name: infer_column(raw, declared.get(raw.name), rules) for raw in table.columns}
+    constants = {n: f.column.value for n, f in found.items() if isinstance(f.column, Constant)}
+    if not any(isinstance(f.column, Column) for f in found.values()):
         raise ValueError(
-            f"column {raw.name!r} holds no values: all of them are missing. Drop the column."
+            f"every column is constant or set aside ({listed(list(found))}): with n_samples="
+            f"{table.num_rows} there is nothing to model. Pass rows that differ."
         )
-    if bool((present == present[0]).all()) and not _declares_more(kind):
-        return Constant(raw.name, present[:1].tolist()[0])
-    chosen = kind or _kind_of(raw, present, rules)
-    if isinstance(chosen, Categories):
-        return _states(raw, present, chosen, rules)
-    if raw.content is Content.TEXT:
+    variables: list[Column] = []
+    place: dict[Hashable, int] = {}
+    copies = _copies(table.columns, declared)
+    for name, (column, _) in found.items():
+        if isinstance(column, Column):
+            if name not in copies:
+                variables.append(column)
+            place[name] = place.get(copies.get(name), len(variables) - 1)
+    reasons = {name: reason for name, (_, reason) in found.items()}
+    reasons |= {name: f"equals {first!r} in every row" for name, first in copies.items()}
+    parts = Parts(tuple(variables), place, constants, reasons)
+    _warn(table.names, parts, copies, declared)
+    return parts
+
+
+def _is_array(table: Table) -> bool:
+    """Whether columns have neither names nor types of their own: all are numbers alike."""
+    if isinstance(table.container, ArrayContainer):
+        return True
+    is_named = any(isinstance(name, str) for name in table.names)
+    contents = {raw.content for raw in table.columns}
+    return not is_named and contents in ({Content.REAL}, {Content.WHOLE})
+
+
+def _declared(schema: object, names: Sequence[Hashable]) -> dict[Hashable, ColumnType]:
+    if schema is None:
+        return {}
+    if not isinstance(schema, Mapping):
         raise ValueError(
-            f"column {raw.name!r} holds text such as {present[0]!r}, which cannot be "
-            f"{'counted' if isinstance(chosen, Counts) else 'continuous'}. Leave it out of "
-            "columns, or convert it to numbers."
+            "schema must map names of columns to their types, such as {'age': 'continuous'}, or "
+            f"be a Schema; got {type(schema).__name__}."
         )
-    if isinstance(chosen, Counts):
-        return _tally(raw, present, chosen)
-    return _scale(raw, chosen, rules)
+    strange = [name for name in schema if name not in names]
+    if strange:
+        raise ValueError(f"schema names {listed(strange)}, but there are {listed(names)}.")
+    return {name: as_column_type(given, name) for name, given in schema.items()}
 
 
-def check_finite(raw: RawColumn) -> None:
-    """Infinities, and numbers near the end of what a double can hold, have no density."""
-    if raw.content is Content.TEXT:
-        return
-    with np.errstate(invalid="ignore"):
-        wrong = np.abs(raw.values) > _LARGEST_NUMBER
-    if bool(wrong.any()):
-        row = int(wrong.nonzero()[0][0])
-        raise ValueError(
-            f"column {raw.name!r} holds {raw.values[row]} in row {row}: infinity, or a number "
-            "beyond 1e300, has no density. Replace it, or mark it as missing with NaN."
+def _copies(
+    columns: Sequence[RawColumn], declared: Mapping[Hashable, ColumnType]
+) -> dict[Hashable, Hashable]:
+    """The columns that equal an earlier one in every row, with its name."""
+    copies: dict[Hashable, Hashable] = {}
+    firsts: dict[Hashable, list[RawColumn]] = {}
+    for raw in columns:
+        if raw.content is Content.OTHER or bool(raw.missing.all()):
+            continue
+        key = (raw.content, declared.get(raw.name), raw.categories, repr(raw.values[:8].tolist()))
+        same = [first for first in firsts.get(key, []) if _equal(first.values, raw.values)]
+        if same:
+            copies[raw.name] = same[0].name
+        else:
+            firsts.setdefault(key, []).append(raw)
+    return copies
+
+
+def _equal(left: Values, right: Values) -> bool:
+    missing = is_missing(left)
+    return bool((missing == is_missing(right)).all()) and bool(
+        (left[~missing] == right[~missing]).all()
+    )
+
+
+def _warn(
+    names: Sequence[Hashable],
+    parts: Parts,
+    copies: Mapping[Hashable, Hashable],
+    declared: Mapping[Hashable, ColumnType],
+) -> None:
+    known = (*parts.place, *parts.constants)
+    aside = [n for n in names if n not in known and not isinstance(declared.get(n), Ignored)]
+    if aside:
+        told = "; ".join(f"{name!r} ({parts.reasons[name]})" for name in aside[:10])
+        more = f"; and {len(aside) - 10} more" if len(aside) > 10 else ""
+        warnings.warn(
+            f"columns were set aside, and will be missing in samples: {told}{more}. Declare "
+            "them in schema={...}, as 'ignored' to accept this.",
+            DataWarning,
+            stacklevel=5,
         )
-
-
-def _declares_more(kind: Kind | None) -> bool:
-    """Whether the user has said which values are possible, although only one is there."""
-    if isinstance(kind, Categories):
-        return kind.values is not None
-    return isinstance(kind, Counts) and kind.largest is not None
-
-
-def _kind_of(raw: RawColumn, present: Values, rules: Rules) -> Kind:
-    if raw.content in (Content.TEXT, Content.BOOLEAN):
-        return Categories()
-    if not rules.by_type:
-        return Continuous()
-    values = np.unique(present)
-    rows = rules.num_rows * len(present) / len(raw.values)
-    if len(values) <= min(FEW_VALUES, rows / ROWS_PER_VALUE):
-        return Categories()
-    if raw.content is Content.WHOLE and values[0] >= 0 and values[-1] <= LARGEST_COUNT:
-        return Counts()
-    return Continuous()
-
-
-def _states(raw: RawColumn, present: Values, kind: Categories, rules: Rules) -> Column:
-    found = sorted(set(present.tolist()), key=lambda value: (str(type(value)), value))
-    if raw.content is Content.BOOLEAN:
-        found = [0.0, 1.0]
-    values = kind.values or raw.categories or tuple(found)
-    if kind == Categories() and raw.categories is None and len(found) > MOST_CATEGORIES:
-        raise ValueError(
-            f"column {raw.name!r} has {len(found)} different values, too many for categories: an "
-            "identifier or free text? Drop it, or list them with columns={...: Categories([...])}."
+    for name, value in parts.constants.items():
+        warnings.warn(
+            f"column {name!r} is constant: it is modelled as a point mass at {value!r}, and rows "
+            "with another value will score -inf. Drop it, or fit on rows in which it varies.",
+            DataWarning,
+            stacklevel=5,
         )
-    states = States(raw.name, values, rules.unknown)
-    States(raw.name, values, "error").encode(present)  # refuses what is not declared
-    return states
+    for name, first in copies.items():
+        if name in parts.place:
+            warnings.warn(
+                f"column {name!r} equals column {first!r} in every row: it is modelled as a copy, "
+                "and rows in which they differ will score -inf. Drop one of them.",
+                DataWarning,
+                stacklevel=5,
+            )
 
 
-def _tally(raw: RawColumn, present: Values, kind: Counts) -> Column:
-    largest = kind.largest or 2 * int(present.max())
-    tally = Tally(raw.name, largest)
-    wrong = ~tally.possible(present)
-    if bool(wrong.any()):
-        raise ValueError(
-            f"column {raw.name!r} holds {present[wrong][0]:g}, which is no count from 0 to "
-            f"{largest}. Correct it, or declare the column continuous or categorical."
-        )
-    return tally
-
-
-def _scale(raw: RawColumn, kind: Continuous, rules: Rules) -> Column:
-    # Bounds in the precision of the column: a float32 of 0.1 is above 0.1.
-    low, high = (float(np.asarray(bound, dtype=raw.dtype)) for bound in _bounds(raw, kind))
-    whole = raw.content is not Content.REAL
-    if math.isfinite(low) and math.isfinite(high):
-        interval = Interval(raw.name, low, high, whole)
-        _check_inside(raw, interval.possible(raw.values), low, high)
-        return interval
-    if low == -math.inf and high == math.inf:
-        return Line(raw.name, *_location_and_spread(raw.values, rules.weights), whole)
-    origin, direction = (low, 1) if math.isfinite(low) else (high, -1)
-    _check_inside(raw, ~(direction * (raw.values - origin) <= 0), low, high)
-    logs = np.log(direction * (raw.values - origin))
-    centre, unit = _location_and_spread(logs, rules.weights)
-    return HalfLine(raw.name, origin, direction, centre, unit or 1.0, whole, raw.dtype)
-
-
-def _bounds(raw: RawColumn, kind: Continuous) -> tuple[float, float]:
-    low, high = kind.bounds
-    assert low is not None
-    assert high is not None
-    # Whole numbers are rounded ones: those that are rounded to a bound are inside.
-    half = 0.5 if raw.content is Content.WHOLE else 0.0
-    return low - half, high + half
-
-
-def _check_inside(raw: RawColumn, possible: Values, low: float, high: float) -> None:
-    if bool((~possible).any()):
-        raise ValueError(
-            f"column {raw.name!r} holds {raw.values[~possible][0]:g}, which is not inside its "
-            f"bounds ({low:g}, {high:g}). Correct it or the bounds; a single bound is itself "
-            "outside, so that a column with zeros needs one a little below zero."
-        )
-
-
-def _location_and_spread(values: Floats, weights: Floats) -> tuple[float, float]:
-    """Weighted mean and standard deviation, NaN left out, without overflow or underflow."""
-    there = ~np.isnan(values)
-    # Equal values are counted, so that neither the order of rows nor repeating them matters.
-    values, which = np.unique(values[there], return_inverse=True)
-    totals = np.bincount(which, weights=weights[there])
-    shares = totals / totals.sum()
-    largest = float(np.abs(values).max()) or 1.0
-    centre = largest * float(shares @ (values / largest))
-    deviations = values - centre
-    reach = float(np.abs(deviations).max())
-    return centre, reach * math.sqrt(float(shares @ np.square(deviations / (reach or 1.0))))
+def listed(names: Sequence[Hashable]) -> str:
+    """The first names of columns."""
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return ", ".join(map(repr, names[:10])) + more

@@ -2,49 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-import numpy as np
-import torch
+import pandas as pd
+from sklearn.utils.metaestimators import available_if
 
-from subtractive.densities.base import Density
+from subtractive.tables import queries, receipts, summaries
+from subtractive.tables.columns import States
 from subtractive.tables.containers import AnyTable
-from subtractive.tables.events import as_box
-from subtractive.tables.moments import column_covariance, column_means
-from subtractive.tables.reading import (
-    Floats,
-    RandomState,
-    Table,
-    is_missing,
-    read_mapping,
-)
-from subtractive.tables.schema import Encoded, Schema
-from subtractive.tables.validation import check_weights, read_table
-
-# Rows that are encoded and scored at a time, which bounds the memory of a long table.
-ROWS_AT_ONCE = 2**16
+from subtractive.tables.reading import Floats, RandomState, Table
+from subtractive.tables.receipts import Check, Receipt
+from subtractive.tables.view import Given, View
 
 
-@final
-@dataclass(frozen=True)
-class TableDensity:
-    """A density and the schema of its columns: what conditioning and marginals give.
+def _has_states(asked: TableQueries) -> bool:
+    """Whether there is a column whose values have probabilities."""
+    view = asked._view()
+    return any(isinstance(view.schema.variables[v], States) for v in view.variables.values())
 
-    Values are asked for and answered in users' units, by names of columns (numbers, for arrays).
+
+class TableQueries(ABC):
+    """What the density of a table can be asked, all of it in the units of the table.
+
+    Evidence is a set for each column: a value, an interval ``(low, high)`` with ``None`` for an
+    open end, or a list of values. Answers have the names of columns.
     """
 
-    schema: Schema
-    density: Density
+    @abstractmethod
+    def _view(self) -> View:
+        """What is asked."""
 
-    def score_samples(self, X: AnyTable) -> Floats:
-        """The log-density of each row, (n,); missing values are integrated out."""
-        return self.score_rows(self._read(X))
+    @abstractmethod
+    def _read(self, X: AnyTable) -> Table:
+        """A table with the columns of what is asked, all of them and in their order."""
 
-    def score(self, X: AnyTable, y: object = None, sample_weight: object = None) -> float:
-        """The mean log-density of the rows."""
-        return self.mean_score(self._read(X), sample_weight)
+    def condition(self, given: Mapping[Any, object]) -> TableDensity:
+        """The density given values of some columns: ``{"age": 40, "income": (0, None)}``.
+
+        Columns whose values are known are left out of it.
+        """
+        return TableDensity(self._view().given(given))
+
+    def marginal(self, columns: Sequence[Hashable]) -> TableDensity:
+        """The density of some columns, in the order given."""
+        return TableDensity(self._view().restricted(columns))
+
+    def probability(self, event: Mapping[Any, object], given: Given = None) -> float:
+        """P(event | given): intervals ``(low, high)``, ``None`` being an open end, or values.
+
+        ``probability({"age": (40, None), "city": ["Oslo", "Bergen"]}, given={"owner": True})``.
+        On a grid, a column is in an interval if its rounded value is.
+        """
+        return queries.probability(self._view().given(given), event)
 
     def sample(
         self,
@@ -53,197 +65,130 @@ class TableDensity:
         given: AnyTable = None,
         random_state: RandomState = None,
     ) -> AnyTable:
-        """Exact samples, given values ``{column: value}``, or one for each row of a table."""
-        generator = as_generator(random_state)
-        if given is not None and not isinstance(given, Mapping):
-            table = self._read(given)
-            if n_samples not in (None, table.num_rows):
-                raise ValueError(
-                    f"a table of given values yields one sample for each of its {table.num_rows} "
-                    f"rows, got n_samples={n_samples}. Leave n_samples out."
-                )
-            return self._filled(table, given, generator)
-        count = _count(1 if n_samples is None else n_samples)
-        row, known = self._given(given or {}), self._given_values(given or {})
-        with torch.no_grad():
-            x = self.density.sample(given=row.expand(count, -1), generator=generator)
-        values = self.schema.decode(x)
-        for name, place in self.schema.place.items():
-            if place in known:  # as given, not as encoded and back
-                values[name] = np.array([known[place]] * count)
-        return self.schema.build(values)
+        """Exact samples given sets of values, or one for each row of a table of values."""
+        if given is None or isinstance(given, Mapping):
+            view = self._view()
+            return queries.sample(view.given(given), n_samples, random_state, view.names)
+        table = self._read(given)
+        queries.check_count(n_samples, table)
+        return queries.impute(self._view(), table, given, 1, random_state)[0]
 
     def impute(
-        self, X: AnyTable, *, sample: bool = False, random_state: RandomState = None
+        self, X: AnyTable, *, n_draws: int | None = None, random_state: RandomState = None
     ) -> AnyTable:
-        """Fill missing values with conditional means, or the most probable state or count.
+        """Fill missing values with conditional means, or the most probable state.
 
-        With ``sample`` they are drawn from their joint conditional distribution instead. A column
-        with a single bound is filled with what is the mean on its logarithmic scale.
+        With ``n_draws`` the result is a list of so many tables, whose gaps are drawn from their
+        joint conditional distribution.
         """
-        generator = as_generator(random_state) if sample else None
-        return self._filled(self._read(X), X, generator)
+        return queries.impute(self._view(), self._read(X), X, n_draws, random_state)
 
-    def condition(self, given: Mapping[Any, object]) -> TableDensity:
-        """The density of the other columns, given values of some: ``{"age": 40}``."""
-        if not isinstance(given, Mapping) or not given:
-            raise ValueError(
-                f"condition needs values by column, such as {{'age': 40}}, got {given!r}."
-            )
-        row = self._given(given)[0]
-        known = {i: row[i].item() for i in range(len(row)) if not row[i].isnan()}
-        rest = [name for name in self.schema.names if name not in given]
-        schema, keep = self.schema.fix(self._given_values(given)).keep(rest)
-        if not keep:
-            raise ValueError(
-                "condition must leave at least one column free whose values are not known."
-            )
-        density = self.density.condition(known) if known else self.density
-        free = [i for i in range(len(row)) if i not in known]
-        return TableDensity(schema, density.marginal([free.index(i) for i in keep]))
+    def mean(self, given: Given = None) -> pd.Series:
+        """Means of the columns; NaN where values are not numbers."""
+        return summaries.moments(self._view().given(given))["mean"]
 
-    def marginal(self, columns: Sequence[Hashable]) -> TableDensity:
-        """The density of some columns, in the order given."""
-        if isinstance(columns, str) or not isinstance(columns, Sequence | np.ndarray):
-            raise ValueError(f"marginal needs a list of columns, got {columns!r}.")
-        names = list(columns)
-        self.schema.check_names(names, "marginal")
-        schema, keep = self.schema.keep(names)
-        if not keep or len(set(names)) < len(names):
-            raise ValueError(
-                f"marginal needs different columns, at least one of them not constant, got "
-                f"{names}."
-            )
-        return TableDensity(schema, self.density.marginal(keep))
+    def std(self, given: Given = None) -> pd.Series:
+        """Standard deviations of the columns; NaN where values are not numbers."""
+        return summaries.moments(self._view().given(given))["std"]
 
-    def probability(
-        self,
-        event: Mapping[Any, object],
-        given: Mapping[Any, object] | None = None,
+    def cov(self, given: Given = None) -> pd.DataFrame:
+        """Covariances of the columns; NaN where values are not numbers."""
+        return summaries.cov(self._view().given(given))
+
+    def expectation(
+        self, column: Hashable, function: Callable[[Any], Any], given: Given = None
     ) -> float:
-        """P(event | given): intervals ``(low, high)``, ``None`` being an open end, or values.
+        """E[f(column) | given], f being a function of an array of the column's values."""
+        return summaries.expectation(self._view().given(given), column, function)
 
-        ``probability({"age": (40, None), "city": ["Oslo", "Bergen"]}, given={"owner": True})``.
-        A column of whole numbers is in an interval if its rounded value is.
+    def cdf(self, column: Hashable, points: object, given: Given = None) -> pd.Series:
+        """P(column <= t | given) at points t."""
+        return summaries.cdf(self._view().given(given), column, points)
+
+    def quantile(self, column: Hashable, levels: object, given: Given = None) -> pd.Series:
+        """Where the distribution function of a column reaches levels between 0 and 1."""
+        return summaries.quantiles(self._view().given(given), [column], levels)[column]
+
+    def quantiles(self, levels: object, given: Given = None) -> pd.DataFrame:
+        """The quantiles of all columns of numbers, one row per level."""
+        return summaries.quantiles(self._view().given(given), None, levels)
+
+    def interval(self, column: Hashable, level: float = 0.9, given: Given = None) -> pd.Series:
+        """The values between which a column is with this probability, as much on either side."""
+        ends = [(1 - level) / 2, (1 + level) / 2]
+        found = self.quantile(column, ends, given)
+        return pd.Series(found.to_numpy(), index=["low", "high"], name=column)
+
+    def mode(self, given: Given = None, *, random_state: RandomState = 0) -> pd.Series:
+        """A row of high density, the best of many samples: it may miss the highest."""
+        return summaries.mode(self._view().given(given), random_state)
+
+    def marginals(self, given: Given = None) -> pd.DataFrame:
+        """Densities of all columns at many values, and probabilities of states and atoms."""
+        return summaries.marginals(self._view().given(given))
+
+    def dependence(
+        self, given: Given = None, *, n_samples: int = 1000, random_state: RandomState = 0
+    ) -> pd.DataFrame:
+        """Mutual information of all pairs of columns, in nats, estimated by exact samples."""
+        view = self._view().given(given)
+        return summaries.dependence(view, n_samples, random_state)
+
+    def ask(self, question: str, table: AnyTable = None) -> Receipt:
+        """The answer to ``"P(weather = rain | precipitation = 0, temp_max > 20)"``.
+
+        With a table, the receipt also has the matching rows, their share, and whether both agree
+        within chance.
         """
-        both = [name for name in event if name in (given or {})] if event else []
-        if both:
-            raise ValueError(f"column {both[0]!r} is both in the event and given: drop one.")
-        if given:
-            return self.condition(given).probability(event)
-        box = as_box(self.schema, event)
-        if box is None:
-            return 0.0
-        if not box:
-            return 1.0
-        return self._probability(box)
+        view = self._view()
+        read = None if table is None else self._read(table)
+        return receipts.ask(view, receipts.parse_question(question, view.schema), question, read)
 
-    @property
-    def mean_(self) -> Floats:
-        """Means of the columns, (d,); NaN of text, and of columns with a single bound."""
-        return column_means(self.schema, self.density)
+    def check(
+        self, table: AnyTable, *, n_questions: int = 300, random_state: RandomState = 0
+    ) -> Check:
+        """Random questions, and the share of answers that agree with a table within chance."""
+        seed = queries.draw_seed(random_state)
+        return receipts.check(self._view(), self._read(table), n_questions, seed)
 
-    @property
-    def covariance_(self) -> Floats:
-        """Covariances of the columns, (d, d); NaN in the same places as means."""
-        return column_covariance(self.schema, self.density)
+    def predict(self, X: AnyTable, column: Hashable | None = None) -> pd.Series | pd.DataFrame:
+        """The mean, or the most probable value, of a column given the others of each row.
 
-    def score_rows(self, table: Table) -> Floats:
-        """The log-density of each row of a table that has been read, some rows at a time."""
-        parts = [np.zeros(0)]
-        with torch.no_grad():
-            for start in range(0, table.num_rows, ROWS_AT_ONCE):
-                rows = self.schema.encode_table(table.rows(slice(start, start + ROWS_AT_ONCE)))
-                scores = self.density.log_prob(rows.x).numpy() + rows.log_abs_det_jacobian
-                parts.append(np.where(rows.possible, scores, -np.inf))
-        return np.concatenate(parts)
+        Without a column, those of all columns, each given the others.
+        """
+        view, table, index = self._view(), self._read(X), getattr(X, "index", None)
+        if column is not None:
+            return queries.predict(view, table, column, index)
+        names = list(view.variables)
+        return pd.DataFrame({name: queries.predict(view, table, name, index) for name in names})
 
-    def mean_score(self, table: Table, sample_weight: object) -> float:
-        """The weighted mean log-density of a table that has been read."""
-        weights = check_weights(sample_weight, table.num_rows)
-        counts = weights > 0
-        return float(np.average(self.score_rows(table.rows(counts)), weights=weights[counts]))
-
-    def _read(self, given: AnyTable) -> Table:
-        table = read_table(given)
-        names = self.schema.names
-        if all(name in table.names for name in names):
-            order = [table.names.index(name) for name in names]
-            return table._replace(columns=tuple(table.columns[i] for i in order))
-        missing = [name for name in names if name not in table.names]
-        if len(table.columns) != len(names) or not isinstance(table.names[0], int):
-            raise ValueError(f"the table lacks the columns {missing}; it has {list(table.names)}.")
-        return table
-
-    def _given(self, given: Mapping[Any, object]) -> torch.Tensor:
-        """Given values as a row of codes (1, d)."""
-        self.schema.check_names(list(given), "given")
-        row = self.schema.encode(read_mapping(given), 1)
-        for name, raw in zip(given, read_mapping(given), strict=True):
-            if bool(raw.missing.any()):
-                raise ValueError(f"the given value of column {name!r} is missing: leave it out.")
-        _check_possible(row)
-        return row.x
-
-    def _given_values(self, given: Mapping[Any, object]) -> dict[int, Any]:
-        """The given value of each variable."""
-        place = self.schema.place
-        raws = read_mapping(given)
-        return {place[raw.name]: raw.values[0] for raw in raws if raw.name in place}
-
-    def _filled(self, table: Table, like: AnyTable, generator: torch.Generator | None) -> AnyTable:
-        """A table whose gaps are filled by draws of a generator, or by means without one."""
-        rows = self.schema.encode_table(table)
-        _check_possible(rows)
-        with torch.no_grad():
-            x = self.density.impute(rows.x, sample=generator is not None, generator=generator)
-        filled = self.schema.decode(x)
-        columns = {
-            name: np.where(is_missing(raw.values), filled[name], raw.values)
-            for name, raw in zip(self.schema.names, table.columns, strict=True)
-        }
-        return self.schema.build(columns, like)
-
-    def _probability(self, box: Mapping[int, Any]) -> float:
-        try:
-            return float(self.density.probability(box).detach())
-        except ValueError as error:
-            if "no closed form" not in str(error):
-                raise
-        if len(box) > 1:
-            names = [self.schema.variables[number].name for number in box]
-            raise ValueError(
-                f"there is no closed form for the probability of a box over the columns {names} "
-                "in a model with full covariances. Ask for one column at a time, or fit with "
-                "structure='binary' or covariance='diagonal'."
-            )
-        ((number, edges),) = box.items()
-        low, high = self.density.cdf(number, torch.tensor(edges, dtype=torch.float64)).tolist()
-        return max(0.0, float(high - low))
+    @available_if(_has_states)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: AnyTable, column: Hashable) -> pd.DataFrame:
+        """The probabilities of a column's values given the other columns of each row."""
+        index = getattr(X, "index", None)
+        return queries.predict_proba(self._view(), self._read(X), column, index)
 
 
-def as_generator(random_state: RandomState) -> torch.Generator:
-    """A generator from an int, a ``RandomState``, or ``None`` for numpy's own."""
-    return torch.Generator().manual_seed(draw_seed(random_state))
+@final
+@dataclass(frozen=True)
+class TableDensity(TableQueries):
+    """The density of some columns, given sets of values: what conditioning and marginals give."""
 
+    view: View
 
-def draw_seed(random_state: RandomState) -> int:
-    """A seed drawn as scikit-learn does from an int, a ``RandomState`` or ``None``."""
-    from sklearn.utils import check_random_state  # which takes long to import
+    def _view(self) -> View:
+        return self.view
 
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    def _read(self, X: AnyTable) -> Table:
+        return self.view.read(X)
 
+    def score_samples(self, X: AnyTable) -> Floats:
+        """The log-density of each row, (n,); missing values are integrated out.
 
-def _count(n_samples: object) -> int:
-    if not isinstance(n_samples, int | np.integer) or isinstance(n_samples, bool) or n_samples < 0:
-        raise ValueError(f"n_samples must be a whole number of at least 0, got {n_samples!r}.")
-    return int(n_samples)
+        The base measure is Lebesgue measure for numbers, and a count for states and atoms.
+        """
+        return queries.score_rows(self.view, self._read(X))
 
-
-def _check_possible(rows: Encoded) -> None:
-    for name, wrong in rows.impossible.items():
-        raise ValueError(
-            f"the value of column {name!r} in row {int(wrong.nonzero()[0][0])} has probability "
-            "zero (it is outside the bounds, beyond the largest count, or differs from a constant "
-            "or from its copy): nothing can be conditioned on it."
-        )
+    def score(self, X: AnyTable, y: object = None, sample_weight: object = None) -> float:
+        """The mean log-density of the rows."""
+        return queries.mean_score(self.view, self._read(X), sample_weight)

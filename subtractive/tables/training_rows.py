@@ -1,12 +1,16 @@
-"""Encoded rows to train on: merged, split and taken in batches."""
+"""Encoded rows to train on: merged, split, and spread over the cells of their grids."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from subtractive.tables.columns import Column, Numeric
 
 SMALL = 50  # a table of fewer different rows trains without a held-out part
 
@@ -16,6 +20,16 @@ class Rows(NamedTuple):
 
     x: Tensor
     weights: Tensor
+    log_abs_det_jacobian: Tensor  # (n,): what to add to their log-densities for table units
+
+    def take(self, rows: Tensor) -> Rows:
+        """Some of the rows."""
+        return Rows(self.x[rows], self.weights[rows], self.log_abs_det_jacobian[rows])
+
+    @property
+    def mean_log_jacobian(self) -> float:
+        """The weighted mean of what is to be added."""
+        return float((self.weights * self.log_abs_det_jacobian).sum() / self.weights.sum())
 
 
 def split(rows: Rows, fraction: float, seed: int) -> tuple[Rows, Rows | None]:
@@ -24,8 +38,7 @@ def split(rows: Rows, fraction: float, seed: int) -> tuple[Rows, Rows | None]:
     if len(rows.x) < SMALL or num_valid == 0:
         return rows, None
     order = torch.randperm(len(rows.x), generator=torch.Generator().manual_seed(seed))
-    train, valid = order[num_valid:], order[:num_valid]
-    return Rows(rows.x[train], rows.weights[train]), Rows(rows.x[valid], rows.weights[valid])
+    return rows.take(order[num_valid:]), rows.take(order[:num_valid])
 
 
 def batch_size(rows: Rows) -> int:
@@ -46,4 +59,53 @@ def merge(rows: Rows) -> Rows:
     weights = rows.weights.numpy()
     order = np.lexsort((weights, inverse))
     totals = np.bincount(inverse[order], weights=weights[order])
-    return Rows(torch.from_numpy(codes[first]), torch.from_numpy(totals))
+    return Rows(
+        torch.from_numpy(codes[first]),
+        torch.from_numpy(totals),
+        rows.log_abs_det_jacobian[torch.from_numpy(first)],
+    )
+
+
+def recode(rows: Rows, old: Sequence[Column], new: Sequence[Column]) -> Rows:
+    """The same rows under other transforms of their columns."""
+    columns, log_jacobian = [], torch.zeros(len(rows.x), dtype=torch.float64)
+    for number, (before, after) in enumerate(zip(old, new, strict=True)):
+        codes = rows.x[:, number].numpy()
+        if isinstance(before, Numeric) and isinstance(after, Numeric):
+            values = before.numbers(codes)
+            columns.append(torch.from_numpy(after.encode(values)))
+            log_jacobian += torch.from_numpy(after.log_abs_det_jacobian(values))
+        else:
+            columns.append(rows.x[:, number])
+    return Rows(torch.stack(columns, 1), rows.weights, log_jacobian)
+
+
+def dither(x: Tensor, columns: Sequence[Column], generator: torch.Generator) -> Tensor:
+    """Rows (n, d) spread over the cells of the grids of their columns."""
+    spread = x.clone()
+    for number, column in enumerate(columns):
+        if isinstance(column, Numeric) and column.grid is not None:
+            uniform = torch.rand(len(x), generator=generator, dtype=torch.float64)
+            codes = column.dither(x[:, number].numpy(), uniform.numpy())
+            spread[:, number] = torch.from_numpy(codes)
+    return spread
+
+
+@final
+@dataclass(frozen=True)
+class DitheredBatches:
+    """Batches of (rows, weights), in a new order and with new noise each time they are asked for.
+
+    A value on a grid stands for its whole cell: training must not see it as a point.
+    """
+
+    rows: Rows
+    columns: tuple[Column, ...]
+    batch_size: int
+    generator: torch.Generator = field(compare=False)
+
+    def __call__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        order = torch.randperm(len(self.rows.x), generator=self.generator)
+        x = dither(self.rows.x, self.columns, self.generator)
+        for some in order.split(self.batch_size):
+            yield x[some], self.rows.weights[some]

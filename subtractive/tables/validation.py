@@ -26,6 +26,9 @@ def read_table(given: AnyTable, estimator: object = None) -> Table:
         )
     from sklearn.utils import check_array  # which takes long to import
 
+    if isinstance(given, np.ma.MaskedArray):  # what is masked is missing
+        is_numeric = given.dtype.kind in "biuf"
+        given = np.ma.filled(given.astype(np.float64), np.nan) if is_numeric else given
     array = check_array(given, dtype=np.float64, ensure_all_finite=False, estimator=estimator)
     is_numeric = isinstance(given, np.ndarray) and given.dtype.kind in "biuf"
     return read_array(array, given.dtype if is_numeric else np.dtype(np.float64))

@@ -352,7 +352,7 @@ def test_errors_are_one_line_without_a_traceback(arguments, message, run, folder
     (folder / "other.csv").write_text("height\n1.0\n")
     (folder / "broken.parquet").write_text("not parquet")
     (folder / "repeated.csv").write_text("age,city,age\n1,Oslo,2\n")
-    (folder / "large.csv").write_text(f"a\n{10**30 + 1}\n{10**30 + 2}\n")
+    (folder / "large.csv").write_text(f"a\n{2**60 + 1}\n{2**60 + 2}\n")
     code, out, err = run(*arguments)
     assert code == 2
     assert out == ""

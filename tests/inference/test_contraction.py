@@ -8,7 +8,9 @@ from oracles import all_states, mp_log_partition, mp_log_square_integral
 from registry import every_kind
 
 import subtractive as sub
-from subtractive.circuits.evaluation import FusedLayers, evaluate, leaves_of, traverse
+from subtractive.circuits.evaluation import evaluate, leaves_of
+from subtractive.circuits.fused_path import FusedLayers
+from subtractive.circuits.traversal import traverse
 from subtractive.inference.contraction import contraction_schedule
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import MISSING, OBSERVED, labels, square_leaves

@@ -36,7 +36,10 @@ def assert_same(found, expected):
     for name in expected:
         gone = expected[name].isna()
         assert found[name].isna().tolist() == gone.tolist()
-        assert found[name][~gone].tolist() == expected[name][~gone].tolist()
+        if name == "w":
+            assert found[name][~gone].tolist() == expected[name][~gone].tolist()
+        else:  # older versions of pandas are not exact to the last bit
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-14, atol=0)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ FRAME = mixed_frame(120)
 
 
 def test_sixteen_threads_score_as_one_does():
-    model = quick(columns=BOUNDS).fit(FRAME)
+    model = quick(schema=BOUNDS).fit(FRAME)
     expected = model.score_samples(FRAME)
     draws = model.sample(10, random_state=0)
     with ThreadPoolExecutor(16) as pool:

@@ -39,8 +39,8 @@ def frame(n=120):
 
 
 KINDS = {
-    "half": sub.tables.Continuous(bounds=(0, None)),
-    "share": sub.tables.Continuous(bounds=(0, 1)),
+    "half": sub.tables.Continuous(0),
+    "share": sub.tables.Continuous(0, 1),
 }
 
 
@@ -48,7 +48,7 @@ KINDS = {
 def fitted():
     with pytest.warns(sub.DataWarning):
         return sub.SubtractiveMixture(
-            3, columns=KINDS, max_epochs=1, random_state=0, structure="binary"
+            3, schema=KINDS, max_epochs=1, random_state=0, structure="binary"
         ).fit(frame())
 
 

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 import subtractive as sub
-from subtractive.tables.model_selection import Recipe
+from subtractive.tables.columns import Numeric
+from subtractive.tables.model_selection import Data, Recipe
 from subtractive.tables.training_rows import Rows
+from subtractive.tables.transforms import Affine
 
 SETTINGS = {
     "kind": "squared",
@@ -23,14 +25,21 @@ SETTINGS = {
 
 
 def rows_of(count, num_columns):
-    return Rows(torch.zeros(count, num_columns, dtype=torch.float64), torch.ones(count))
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(count, num_columns, generator=generator, dtype=torch.float64)
+    return Rows(x, torch.ones(count).double(), torch.zeros(count).double())
+
+
+def candidates_of(rows, **settings):
+    columns = tuple(Numeric(k, "continuous", Affine(0.0, 1.0)) for k in range(rows.x.shape[1]))
+    data = Data.of(columns, rows, None, 0)
+    return list(Recipe(**(SETTINGS | settings))._candidates(data, 0))
 
 
 def names(rows, **settings):
     """Where the candidates of a recipe start from, and of which size."""
-    recipe = Recipe(**(SETTINGS | settings))
-    candidates = recipe._candidates(rows, [sub.Gaussian()] * rows.x.shape[1])
-    return [(start.func.__name__, *start.args[1:]) for start, *_ in candidates]
+    starts = [candidate.start for candidate in candidates_of(rows, **settings)]
+    return [(start.func.__name__, *start.args[1:]) for start in starts]
 
 
 def sizes(rows, **settings):
@@ -41,9 +50,7 @@ def sizes(rows, **settings):
     ("num_columns", "expected"), [(4, [12, 12, 12]), (40, [12, 12, 4]), (1000, [4])]
 )
 def test_mixtures_of_many_components_times_columns_train_for_fewer_epochs(num_columns, expected):
-    recipe = Recipe(**(SETTINGS | {"structure": "flat"}))
-    rows = rows_of(9000, num_columns)
-    candidates = recipe._candidates(rows, [sub.Gaussian()] * num_columns)
+    candidates = candidates_of(rows_of(9000, num_columns), structure="flat")
     assert [candidate.num_epochs for candidate in candidates] == expected
 
 
@@ -68,8 +75,7 @@ def test_what_is_said_or_missing_is_left_to_components():
 
 @pytest.mark.parametrize("kind", ["squared", "monotonic"])
 def test_frames_are_of_the_kind_that_was_asked_for(kind):
-    generator = torch.Generator().manual_seed(0)
-    rows = Rows(torch.randn(200, 3, generator=generator).double(), torch.ones(200).double())
+    rows = rows_of(200, 3)
     density = Recipe(**(SETTINGS | {"kind": kind}))._from_frames(rows, 2, 0)
     wanted = sub.SquaredCircuit if kind == "squared" else sub.MonotonicCircuit
     assert all(isinstance(member, wanted) for member in density.members)

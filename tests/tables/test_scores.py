@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from frames import quick
+from frames import quick, table_nodes
 from scipy.integrate import quad
 from scipy.stats import chisquare, kstest
 
@@ -17,21 +17,13 @@ RANDOM = np.random.default_rng(0)
 NUMBERS = RANDOM.normal(1e5, 3e4, 200)
 
 
-def nodes(low, high, num_panels=40):
-    """Gauss-Legendre nodes and weights on many panels."""
-    x, w = np.polynomial.legendre.leggauss(20)
-    edges = np.linspace(low, high, num_panels + 1)
-    half = np.diff(edges) / 2
-    return (edges[:-1, None] + half[:, None] * (x + 1)).ravel(), (half[:, None] * w).ravel()
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_a_density_of_two_columns_in_large_units_integrates_to_one(kind, structure):
     array = np.column_stack([NUMBERS, 1e-3 * RANDOM.normal(size=200) + 1e-8 * NUMBERS])
     model = quick(kind=kind, structure=structure, max_epochs=3).fit(array)
-    first, weight = nodes(-2e5, 4e5)
-    second, other = nodes(-0.02, 0.02)
+    first, weight = table_nodes(model.schema_.variables[0], fine=1)
+    second, other = table_nodes(model.schema_.variables[1], fine=1)
     grid = np.array(list(itertools.product(first, second)))
     total = np.exp(model.score_samples(grid)) @ np.outer(weight, other).ravel()
     np.testing.assert_allclose(total, 1.0, rtol=0, atol=1e-6)
@@ -41,13 +33,8 @@ def test_a_density_of_two_columns_in_large_units_integrates_to_one(kind, structu
 @pytest.mark.parametrize("bounds", [(0, 3e5), (0, None), (None, 3e5)])
 def test_a_bounded_column_has_all_of_its_mass_inside(bounds, kind):
     frame = pd.DataFrame({"x": np.abs(NUMBERS)})
-    model = quick(columns={"x": sub.tables.Continuous(bounds)}, kind=kind, max_epochs=3).fit(frame)
-    if None in bounds:  # smooth in the logarithm of the distance to the bound
-        logs, weights = nodes(-20, 40, num_panels=200)
-        weights = weights * np.exp(logs)
-        x = np.exp(logs) if bounds[0] == 0 else 3e5 - np.exp(logs)
-    else:  # smooth between the knots of its splines
-        x, weights = nodes(0, 3e5, num_panels=30)
+    model = quick(schema={"x": sub.tables.Continuous(*bounds)}, kind=kind, max_epochs=3).fit(frame)
+    x, weights = table_nodes(model.schema_.variables[0])
     total = np.exp(model.score_samples(pd.DataFrame({"x": x}))) @ weights
     np.testing.assert_allclose(total, 1.0, rtol=0, atol=1e-8)
     outside = [value for value in (-1.0, 3e5 + 1) if not _is_inside(value, bounds)]
@@ -71,7 +58,7 @@ def small_frame():
     return pd.DataFrame({"city": city, "owner": owner, "visits": visits, "age": age})
 
 
-COUNTED = {"visits": sub.tables.Counts(6)}
+COUNTED = {"visits": sub.tables.Categories(range(7))}
 
 
 def all_rows(ages):
@@ -82,13 +69,13 @@ def all_rows(ages):
 
 @pytest.fixture(scope="module", params=KINDS)
 def mixed(request):
-    return quick(kind=request.param, columns=COUNTED, max_epochs=3).fit(small_frame())
+    return quick(kind=request.param, schema=COUNTED, max_epochs=3).fit(small_frame())
 
 
 @pytest.fixture(scope="module")
 def joint(mixed):
     """The rows of a grid over all states, with their exact masses by quadrature."""
-    ages, weights = nodes(-60, 160, num_panels=44)
+    ages, weights = table_nodes(mixed.schema_.column("age"))
     rows = all_rows(ages)
     mass = np.exp(mixed.score_samples(rows)) * np.tile(weights, 42)
     return rows, mass
@@ -108,9 +95,10 @@ def test_missing_values_are_integrated_out(mixed, joint):
 
 def test_probabilities_are_sums_over_the_joint(mixed, joint):
     rows, mass = joint
-    event = {"city": ["Oslo", "Rome"], "visits": (2, None), "age": (None, 50)}
-    # The panels of the quadrature have an edge at 50.
-    inside = rows.city.isin(["Oslo", "Rome"]) & (rows.visits >= 2) & (rows.age <= 50)
+    knot = mixed.schema_.column("age").transform.knots[5]
+    event = {"city": ["Oslo", "Rome"], "visits": (2, None), "age": (None, knot)}
+    # The panels of the quadrature have an edge at a knot.
+    inside = rows.city.isin(["Oslo", "Rome"]) & (rows.visits >= 2) & (rows.age <= knot)
     given = rows.owner
     expected = mass[inside & given].sum() / mass[given].sum()
     np.testing.assert_allclose(
@@ -141,17 +129,20 @@ def test_means_and_covariances_are_integrals(mixed, joint):
     numbers = rows[["owner", "visits", "age"]].astype(float)
     mean = (numbers * mass[:, None]).sum()
     covariance = (numbers - mean).T @ ((numbers - mean) * mass[:, None])
-    np.testing.assert_allclose(mixed.mean_[1:], mean, rtol=1e-7, atol=1e-8)
-    np.testing.assert_allclose(mixed.covariance_[1:, 1:], covariance, rtol=1e-6, atol=1e-7)
-    assert np.isnan(mixed.mean_[0])
-    assert np.isnan(mixed.covariance_[0]).all()
+    np.testing.assert_allclose(mixed.mean()[1:], mean, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(mixed.std()[1:] ** 2, np.diag(covariance), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(mixed.cov().iloc[1:, 1:], covariance, rtol=1e-6, atol=1e-7)
+    assert np.isnan(mixed.mean()["city"])
+    assert mixed.cov()["city"].isna().all()
 
 
-def test_a_column_with_a_single_bound_has_no_closed_mean():
+def test_a_column_with_a_single_bound_has_a_mean():
     frame = pd.DataFrame({"x": np.abs(NUMBERS), "y": NUMBERS**2})
-    model = quick(columns={"x": sub.tables.Continuous((0, None))}).fit(frame)
-    assert np.isnan(model.mean_).tolist() == [True, False]
-    assert np.isnan(model.covariance_).tolist() == [[True, True], [True, False]]
+    model = quick(schema={"x": sub.tables.Continuous(0)}).fit(frame)
+    x, weights = table_nodes(model.schema_.column("x"))
+    mass = np.exp(model.marginal(["x"]).score_samples(pd.DataFrame({"x": x}))) * weights
+    np.testing.assert_allclose(model.mean()["x"], mass @ x, rtol=1e-7, atol=0)
+    assert np.isfinite(model.cov()).all(axis=None)
 
 
 def test_moments_of_categories_that_are_unequally_spaced_numbers_are_sums():
@@ -160,21 +151,22 @@ def test_moments_of_categories_that_are_unequally_spaced_numbers_are_sums():
     second = random.choice([0.5, 0.6, 7.0], 300) + (first == 10)
     frame = pd.DataFrame({"a": first, "b": second, "c": random.normal(first, 1)})
     model = quick(max_epochs=3).fit(frame)
-    points, weights = nodes(-15, 30)
+    points, weights = table_nodes(model.schema_.column("c"))
     cells = list(itertools.product(sorted(set(first)), sorted(set(second))))
     rows = pd.DataFrame([(*cell, c) for cell in cells for c in points], columns=["a", "b", "c"])
     mass = np.exp(model.score_samples(rows)) * np.tile(weights, len(cells))
     mean = (rows * mass[:, None]).sum()
     covariance = (rows - mean).T @ ((rows - mean) * mass[:, None])
-    np.testing.assert_allclose(model.mean_, mean, rtol=1e-7, atol=1e-7)
-    np.testing.assert_allclose(model.covariance_, covariance, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(model.mean(), mean, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(model.cov(), covariance, rtol=1e-6, atol=1e-6)
 
 
 def test_a_probability_of_whole_numbers_is_that_of_their_rounded_values():
     array = np.random.default_rng(0).normal(0, 300, (400, 1)).round().astype(int)
     model = quick(structure="binary").fit(array)
     parts = [model.probability({0: (v, v + 99)}) for v in range(-4000, 4000, 100)]
-    np.testing.assert_allclose(sum(parts), 1.0, rtol=0, atol=1e-9)
+    tails = [model.probability({0: side}) for side in ((None, -4001), (4000, None))]
+    np.testing.assert_allclose(sum(parts + tails), 1.0, rtol=0, atol=1e-9)
     single = [model.probability({0: (v, v)}) for v in range(100)]
     np.testing.assert_allclose(sum(single), parts[40], rtol=1e-8, atol=0)
 

@@ -8,8 +8,8 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from subtractive.io.table_reading import MISSING
-from subtractive.tables.column_types import NAMES, Continuous, Kind
-from subtractive.tables.columns import States, Tally
+from subtractive.tables.column_types import NAMES, ColumnType, Continuous
+from subtractive.tables.columns import Numeric, States
 from subtractive.tables.schema import Schema
 
 _BETWEEN = re.compile(r"^\s*([^<>=]+?)\s*(<=?)(.+?)(<=?)\s*([^<>=]+?)\s*$")
@@ -46,9 +46,9 @@ def parse_missing(words: str | None) -> Sequence[str]:
     return MISSING if words is None else [word.strip() for word in words.split(",")]
 
 
-def parse_columns(phrases: Sequence[str]) -> dict[str, Kind]:
+def parse_columns(phrases: Sequence[str]) -> dict[str, ColumnType]:
     """Kinds of columns, ``NAME=categorical`` or bounds ``NAME=0:1``."""
-    kinds: dict[str, Kind] = {}
+    kinds: dict[str, ColumnType] = {}
     for phrase in phrases:
         name, _, word = phrase.rpartition("=")
         low, colon, high = word.partition(":")
@@ -59,7 +59,7 @@ def parse_columns(phrases: Sequence[str]) -> dict[str, Kind]:
             )
         if colon:
             bounds = [_number(end, phrase) if end.strip() else None for end in (low, high)]
-            kinds[name] = Continuous(bounds=(bounds[0], bounds[1]))
+            kinds[name] = Continuous(bounds[0], bounds[1])
         else:
             kinds[name] = NAMES[word]
     return kinds
@@ -73,7 +73,7 @@ def parse_value(text: str, name: Hashable, schema: Schema) -> Any:  # noqa: ANN4
     if isinstance(column, States):
         return _among(text, column.values, name)
     value = _number(text, f"{name}={text}")
-    whole = isinstance(column, Tally) or column.whole  # type: ignore[attr-defined]
+    whole = isinstance(column, Numeric) and column.kind == "whole"
     return int(value) if whole and value.is_integer() else value
 
 

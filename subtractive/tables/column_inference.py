@@ -1,0 +1,327 @@
+"""What a column is: the rules by which the values of a table choose how it is modelled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from scipy.special import ndtr
+
+from subtractive.tables.column_types import Categories, ColumnType, Continuous, Ignored
+from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.grids import Grid, find_grid
+from subtractive.tables.reading import Content, Floats, RawColumn, Values
+from subtractive.tables.transforms import affine, normal_scores
+
+FEW_VALUES, ROWS_PER_VALUE = 10, 4  # numbers of few values that repeat are states,
+MANY_VALUES, ROWS_PER_STATE = 128, 100  # and so are more of them if they repeat often
+MOST_CATEGORIES = 256  # a column of more texts is taken for an identifier
+# An atom has this share of the rows, this many of them, and so many times as many as its
+# neighbours on the grid.
+ATOM_SHARE, ATOM_ROWS, ATOM_EXCESS, MOST_ATOMS = 0.003, 5, 5.0, 32
+NEIGHBOURS = 4
+# A bound is there if a normal distribution would have put so many rows beyond it.
+MISSED_ROWS = 3.0
+LOWER_BOUNDS, UPPER_BOUNDS = (0.0,), (0.0, 1.0, 100.0)
+_LARGEST_NUMBER = 1e300
+WORDS = {
+    Content.REAL: "continuous",
+    Content.WHOLE: "whole",
+    Content.DATE: "date",
+    Content.DURATION: "duration",
+    Content.TIME: "time",
+    Content.BOOLEAN: "boolean",
+    Content.TEXT: "categorical",
+}
+
+
+@final
+@dataclass(frozen=True)
+class Constant:
+    """A column of one value: a point mass, which no model needs."""
+
+    name: Hashable
+    value: Any
+
+
+@final
+@dataclass(frozen=True)
+class Aside:
+    """A column that is not modelled."""
+
+    name: Hashable
+
+
+class Found(NamedTuple):
+    """What a column is, and why."""
+
+    column: Column | Constant | Aside
+    reason: str
+
+
+class Distinct(NamedTuple):
+    """The different numbers of a column in order, (v,), and the weight of each."""
+
+    values: Floats
+    counts: Floats
+    precision: float
+
+    def without(self, values: tuple[float, ...]) -> Distinct:
+        """The others."""
+        kept = ~np.isin(self.values, values)
+        return Distinct(self.values[kept], self.counts[kept], self.precision)
+
+
+@final
+@dataclass(frozen=True)
+class Rules:
+    """What the table as a whole says: weights of its rows, whether columns have types."""
+
+    weights: Floats  # (n,), positive
+    by_type: bool  # numbers may have atoms, grids and few values; in an array all are continuous
+
+    def distinct(self, raw: RawColumn) -> Distinct:
+        """The different numbers of a column; weights that are no counts sum to the rows."""
+        there = ~raw.missing
+        values, which = np.unique(raw.values[there], return_inverse=True)
+        totals = np.bincount(which, weights=self.weights[there]).astype(np.float64)
+        if not bool((self.weights == np.round(self.weights)).all()):
+            totals = totals * there.sum() / totals.sum()
+        return Distinct(values, totals, float(np.finfo(raw.dtype).eps))
+
+
+def infer_column(raw: RawColumn, declared: ColumnType | None, rules: Rules) -> Found:
+    """The way to model a column, of the type that the user says or that its values suggest."""
+    check_finite(raw)
+    present = raw.values[~raw.missing]
+    if isinstance(declared, Ignored):
+        return Found(Aside(raw.name), "as declared")
+    if raw.content is Content.OTHER:
+        return Found(Aside(raw.name), raw.note)
+    if len(present) == 0:
+        return Found(Aside(raw.name), "all of its values are missing")
+    declares_more = isinstance(declared, Categories) and declared.values is not None
+    if bool((present == present[0]).all()) and not declares_more:
+        return Found(Constant(raw.name, present[:1].tolist()[0]), "it has one value")
+    if isinstance(declared, Categories):
+        return Found(_states(raw, present, declared), "as declared")
+    if raw.content in (Content.TEXT, Content.BOOLEAN) and declared is None:
+        return _discrete(raw, present)
+    if not raw.content.is_number:
+        raise ValueError(
+            f"column {raw.name!r} holds text such as {present[0]!r}, which cannot be continuous. "
+            "Leave it out of schema, or convert it to numbers."
+        )
+    return _number(raw, declared, rules)
+
+
+def check_finite(raw: RawColumn) -> None:
+    """Infinities, and numbers near the end of what a double can hold, have no density."""
+    if not raw.content.is_number:
+        return
+    with np.errstate(invalid="ignore"):
+        wrong = np.abs(raw.values) > _LARGEST_NUMBER
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0][0])
+        raise ValueError(
+            f"column {raw.name!r} holds {raw.values[row]} in row {row}: infinity, or a number "
+            "beyond 1e300, has no density. Replace it, or mark it as missing with NaN."
+        )
+
+
+def _discrete(raw: RawColumn, present: Values) -> Found:
+    count = len(set(present.tolist()))
+    if raw.content is Content.TEXT and raw.categories is None and count > MOST_CATEGORIES:
+        kind = "an identifier" if count == len(present) else "free text"
+        return Found(Aside(raw.name), f"{count:,} different texts: {kind}?")
+    column = _states(raw, present, Categories())
+    return Found(column, f"{len(column.values)} different {raw.content.value}")
+
+
+def _states(raw: RawColumn, present: Values, declared: Categories) -> States:
+    found = sorted(set(present.tolist()), key=lambda value: (str(type(value)), value))
+    if raw.content is Content.BOOLEAN:
+        found = [0.0, 1.0]
+    column = States(
+        raw.name, WORDS[raw.content], declared.values or raw.categories or tuple(found)
+    )
+    strange = column.unknown(present)
+    if bool(strange.any()):
+        raise ValueError(
+            f"column {raw.name!r} holds {present[strange].tolist()[0]!r}, which is not among its "
+            f"{len(column.values)} declared categories. Correct it, or declare it, too."
+        )
+    return column
+
+
+def _number(raw: RawColumn, declared: ColumnType | None, rules: Rules) -> Found:
+    distinct = rules.distinct(raw)
+    count, rows = len(distinct.values), float(distinct.counts.sum())
+    if declared is None and rules.by_type:
+        if _is_row_number(raw, distinct):
+            return Found(Aside(raw.name), "it numbers the rows")
+        few = count <= min(FEW_VALUES, rows / ROWS_PER_VALUE)
+        if few or count <= min(MANY_VALUES, rows / ROWS_PER_STATE):
+            column = _states(raw, raw.values[~raw.missing], Categories())
+            return Found(column, f"{count} values, each {rows / count:,.0f} times on average")
+    wish = declared if isinstance(declared, Continuous) else Continuous()
+    is_open = rules.by_type or declared is not None
+    grid, why_grid = _grid(raw, distinct, wish, is_open=is_open)
+    atoms = wish.atoms if wish.atoms is not None else ()
+    if wish.atoms is None and is_open:
+        atoms = _atoms(distinct, grid)
+    rest = distinct.without(atoms)
+    if len(rest.values) < 2:
+        column = _states(raw, raw.values[~raw.missing], Categories())
+        return Found(column, "hardly any value occurs only once")
+    low, high, why_bounds = _bounds(raw, rest, wish, is_open=is_open)
+    numeric, atoms = _numeric(raw, rest, (low, high), grid, atoms)
+    shares = {a: distinct.counts[distinct.values == a].sum() / rows for a in atoms}
+    whys = [f"{100 * share:.2g} % are {atom:g}" for atom, share in list(shares.items())[:3]]
+    whys += [f"{len(atoms) - 3} more values repeat"] if len(atoms) > 3 else []
+    reasons = [why for why in (*whys, why_grid, why_bounds) if why]
+    return Found(numeric, "; ".join(reasons) or f"{count:,} different numbers")
+
+
+def _is_row_number(raw: RawColumn, distinct: Distinct) -> bool:
+    values = raw.values
+    return (
+        raw.content is Content.WHOLE
+        and len(values) > MOST_CATEGORIES
+        and len(distinct.values) == len(values)
+        and bool((np.abs(np.diff(values)) == 1).all())
+    )
+
+
+def _grid(
+    raw: RawColumn, distinct: Distinct, wish: Continuous, *, is_open: bool
+) -> tuple[Grid | None, str]:
+    if wish.resolution is not None:
+        grid = Grid(wish.resolution) if wish.resolution > 0 else None
+        off = (
+            grid is not None
+            and np.abs(grid.round(distinct.values) - distinct.values) > 1e-6 * grid.step
+        )
+        if grid is not None and bool(np.any(off)):
+            raise ValueError(
+                f"column {raw.name!r} holds {distinct.values[off][0]:g}, which is no multiple of "
+                f"its resolution {grid.step:g}. Correct it or the resolution."
+            )
+        return grid, ""
+    if not is_open:
+        return (Grid(1.0), "whole numbers") if raw.content is Content.WHOLE else (None, "")
+    grid = find_grid(distinct.values, distinct.counts, distinct.precision)
+    if grid is None:
+        return None, ""
+    if grid.levels:
+        return grid, f"{len(grid.levels)} values that repeat"
+    return grid, f"multiples of {_step_text(raw.content, grid.step)}"
+
+
+def _step_text(content: Content, step: float) -> str:
+    if content in (Content.REAL, Content.WHOLE, Content.BOOLEAN):
+        return f"{step:g}"
+    units = (("d", 86_400e6), ("h", 3_600e6), ("min", 60e6), ("s", 1e6), ("ms", 1e3))
+    unit, size = next(((u, s) for u, s in units if step % s == 0), ("us", 1.0))
+    return f"{step / size:g} {unit}"
+
+
+def _atoms(distinct: Distinct, grid: Grid | None) -> tuple[float, ...]:
+    """The values that occur too often for a density."""
+    values, counts = distinct.values, distinct.counts
+    rows = counts.sum()
+    often = counts >= max(ATOM_ROWS, ATOM_SHARE * rows)
+    if grid is not None:
+        often &= counts >= ATOM_EXCESS * (_expected(distinct, grid) + 1)
+    if int((~often).sum()) < 2:
+        often &= counts >= 2 * np.median(counts)
+    chosen = np.sort(values[often][np.argsort(-counts[often], kind="stable")[:MOST_ATOMS]])
+    return tuple(chosen.tolist())
+
+
+def _expected(distinct: Distinct, grid: Grid) -> Floats:
+    """What the neighbours of each value on the grid let expect of it, (v,).
+
+    It is the larger of the mean counts to the left and to the right: a distribution may end at a
+    value without that value being an atom.
+    """
+    values, counts = distinct.values, distinct.counts
+    if grid.levels:
+        place = np.arange(len(values))
+    else:
+        place = np.round((values - values[0]) / grid.step).astype(np.int64)
+    below = np.concatenate([[0.0], np.cumsum(counts)])
+    sides = []
+    for sign in (-1, 1):
+        ends = sorted((sign, sign * NEIGHBOURS))
+        first = np.searchsorted(place, place + ends[0], side="left")
+        last = np.searchsorted(place, place + ends[1], side="right")
+        sides.append((below[last] - below[first]) / NEIGHBOURS)
+    return np.asarray(np.maximum(*sides))
+
+
+def _bounds(
+    raw: RawColumn, rest: Distinct, wish: Continuous, *, is_open: bool
+) -> tuple[float, float, str]:
+    """The support of a column: as declared, or a round number that nothing is beyond."""
+    assert wish.lower is not None
+    assert wish.upper is not None
+    # In the precision of the column: a float32 of 0.1 is above 0.1.
+    lower, upper = (float(np.asarray(end, dtype=raw.dtype)) for end in (wish.lower, wish.upper))
+    wrong = (rest.values < lower) | (rest.values > upper)
+    if bool(wrong.any()):
+        raise ValueError(
+            f"column {raw.name!r} holds {rest.values[wrong][0]:g}, which is not inside its bounds "
+            f"({wish.lower:g}, {wish.upper:g}). Correct it or the bounds."
+        )
+    if not is_open or raw.content not in (Content.REAL, Content.WHOLE):
+        return lower, upper, ""
+    below = np.cumsum(rest.counts) / rest.counts.sum()
+    left, middle, right = np.interp([0.16, 0.5, 0.84], below, rest.values)
+    rows, low, high, reasons = rest.counts.sum(), lower, upper, []
+    for bound in LOWER_BOUNDS if low == -math.inf else ():
+        missed = rows * _tail(middle - bound, middle - left)
+        if bound <= rest.values[0] and missed >= MISSED_ROWS:
+            low = bound
+            reasons.append(f"nothing below {bound:g}")
+    for bound in UPPER_BOUNDS if high == math.inf else ():
+        missed = rows * _tail(bound - middle, right - middle)
+        if bound >= rest.values[-1] and missed >= MISSED_ROWS and high == math.inf:
+            high = bound
+            reasons.append(f"nothing above {bound:g}")
+    return low, high, ", ".join(reasons)
+
+
+def _tail(distance: float, spread: float) -> float:
+    """The share of a normal distribution of this spread beyond a distance from its centre."""
+    return float(ndtr(-distance / spread)) if spread > 1e-9 * abs(distance) else 0.0
+
+
+def _numeric(
+    raw: RawColumn,
+    rest: Distinct,
+    bounds: tuple[float, float],
+    grid: Grid | None,
+    atoms: tuple[float, ...],
+) -> tuple[Numeric, tuple[float, ...]]:
+    """The column between its bounds; numbers on a bound are atoms unless a grid has their cell."""
+    ends = list(bounds)
+    for k, (bound, sign) in enumerate(zip(bounds, (-1, 1), strict=True)):
+        if grid is not None and bound not in atoms and math.isfinite(bound):
+            ends[k] = bound + sign * grid.step / 2
+        elif bound in rest.values:
+            atoms = tuple(sorted((*atoms, bound)))
+    rest = rest.without(atoms)
+    cells = (rest.values, rest.values) if grid is None else grid.cells(rest.values)
+    transform = normal_scores(rest.values, rest.counts, cells, (ends[0], ends[1]))
+    limits = list(ends)
+    for k, sign in enumerate((1, -1)):
+        if math.isfinite(ends[k]):
+            towards = np.asarray(sign * np.inf, dtype=raw.dtype)
+            limits[k] = float(np.nextafter(np.asarray(ends[k], dtype=raw.dtype), towards))
+    chosen = transform or affine(rest.values, rest.counts)
+    word = WORDS[raw.content]
+    return Numeric(raw.name, word, chosen, limits[0], limits[1], grid, atoms), atoms

@@ -1,0 +1,259 @@
+"""Sets of values in users' words, ``{"age": (40, None), "city": ["Oslo", "Bergen"]}``.
+
+A column may be a value, an interval ``(low, high)`` with ``None`` for an open end, or a list of
+values. Sets become boxes over the model's variables: rows of evidence that exclude each other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import pandas as pd
+import torch
+
+from subtractive.inference.evidence import Evidence
+from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.reading import number_of, read_mapping
+from subtractive.tables.schema import Schema
+
+MOST_BOXES = 10_000
+TEMPORAL = {"date": pd.Timestamp, "duration": pd.Timedelta}
+
+
+@final
+@dataclass(frozen=True)
+class CodeSet:
+    """A set of codes of one variable: a point, or states, or intervals ``lower < x <= upper``."""
+
+    point: float | None = None
+    states: frozenset[int] | None = None
+    intervals: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is in it."""
+        return self.point is None and not self.states and not self.intervals
+
+    def __and__(self, other: CodeSet) -> CodeSet:
+        if self.point is not None or other.point is not None:
+            point = self.point if self.point is not None else other.point
+            assert point is not None
+            return CodeSet(point) if self.holds(point) and other.holds(point) else CodeSet()
+        if self.states is not None and other.states is not None:
+            return CodeSet(states=self.states & other.states)
+        pairs = itertools.product(self.intervals, other.intervals)
+        both = ((max(a[0], b[0]), min(a[1], b[1])) for a, b in pairs)
+        return CodeSet(intervals=tuple(one for one in both if one[0] < one[1]))
+
+    def holds(self, code: float) -> bool:
+        """Whether a code is in it."""
+        if self.point is not None:
+            return code == self.point
+        if self.states is not None:
+            return code in self.states
+        return any(low < code <= high for low, high in self.intervals)
+
+
+Sets = dict[int, CodeSet]  # by variable
+
+
+def event_sets(schema: Schema, event: Mapping[Any, object]) -> Sets | None:
+    """The sets of an event; ``None`` if constant columns, or copies, exclude it."""
+    if not isinstance(event, Mapping) or not event:
+        raise ValueError(
+            "an event names at least one column and its interval or values, such as "
+            f"{{'age': (40, None)}}, got {event!r}."
+        )
+    return _sets(schema, event, "the event", are_points=False)
+
+
+def given_sets(schema: Schema, given: Mapping[Any, object]) -> Sets | None:
+    """The sets of what is given, single values being points."""
+    if not isinstance(given, Mapping):
+        raise ValueError(f"given needs values by column, such as {{'age': 40}}, got {given!r}.")
+    return _sets(schema, given, "given", are_points=True)
+
+
+def both(left: Sets | None, right: Sets | None) -> Sets | None:
+    """What is in both sets; ``None`` if there is nothing."""
+    if left is None or right is None:
+        return None
+    joined = dict(left)
+    for variable, one in right.items():
+        joined[variable] = one & joined[variable] if variable in joined else one
+        if joined[variable].is_empty:
+            return None
+    return joined
+
+
+def as_evidence(sets: Sets, num_states: Sequence[int | None]) -> Evidence:
+    """Boxes (m, d) that together are the sets, and exclude each other."""
+    count = len(num_states)
+    x, observed = torch.zeros(1, count, dtype=torch.float64), torch.zeros(1, count).bool()
+    states, unions = {}, {}
+    for variable, one in sets.items():
+        if one.point is not None:
+            x[0, variable], observed[0, variable] = one.point, True
+        elif one.states is not None:
+            mask = torch.zeros(num_states[variable] or 0, dtype=torch.bool)
+            mask[list(one.states)] = True
+            states[variable] = mask
+        else:
+            unions[variable] = _joined(one.intervals)
+    if not states and not unions:
+        return Evidence(x, observed)
+    boxes = math.prod(len(union) for union in unions.values())
+    if boxes > MOST_BOXES:
+        raise ValueError(
+            f"these lists of values combine to {boxes:,} boxes, more than {MOST_BOXES:,}. Use "
+            "intervals, or shorter lists."
+        )
+    lower = torch.full((boxes, count), -math.inf, dtype=torch.float64)
+    upper = torch.full((boxes, count), math.inf, dtype=torch.float64)
+    for row, ends in enumerate(itertools.product(*unions.values())):
+        for variable, (low, high) in zip(unions, ends, strict=True):
+            lower[row, variable], upper[row, variable] = low, high
+    return Evidence(x.expand(boxes, -1), observed.expand(boxes, -1), lower, upper, states)
+
+
+def number(value: object, column: Column, name: Hashable) -> float:
+    """A value of a column of numbers as the column has it."""
+    try:
+        if column.kind in TEMPORAL and not isinstance(value, float):
+            value = TEMPORAL[column.kind](value)
+        return number_of(value)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"column {name!r} was numbers when the schema was made, but is compared with "
+            f"{value!r}. Give a number, or for dates a date."
+        ) from None
+
+
+def _sets(
+    schema: Schema, sides: Mapping[Any, object], what: str, *, are_points: bool
+) -> Sets | None:
+    schema.check_names(list(sides), what)
+    found: Sets | None = {}
+    for name, side in sides.items():
+        if name in schema.constants:
+            if not _holds(schema.constants[name], side, name):
+                found = None
+            continue
+        column = schema.column(name)
+        if are_points and _is_single(side):
+            one = _point(column, side, name)
+        else:
+            one = _code_set(column, side, name)
+        found = both(found, {schema.place[name]: one}) if not one.is_empty else None
+    return found
+
+
+def _point(column: Column, value: object, name: Hashable) -> CodeSet:
+    raw = read_mapping({name: value})[0]
+    if bool(raw.missing.any()):
+        raise ValueError(f"the given value of column {name!r} is missing: leave it out.")
+    if isinstance(column, States):
+        return CodeSet(float(_state(column, value, name)))
+    at = np.array([number(value, column, name)])
+    if not math.isfinite(at[0]):
+        raise ValueError(f"column {name!r} holds {at[0]}: infinity has no density.")
+    return CodeSet(float(column.encode(at)[0])) if column.possible(at)[0] else CodeSet()
+
+
+def _code_set(column: Column, side: object, name: Hashable) -> CodeSet:
+    if isinstance(column, States):
+        return CodeSet(states=frozenset(_state_set(column, side, name)))
+    assert isinstance(column, Numeric)
+    if is_interval(side):
+        low, high = as_interval(side, name, column)
+        windows = [column.window(low, high)]
+    else:
+        values = [number(value, column, name) for value in _as_list(side, name)]
+        windows = [column.window(value, value) for value in values]
+    return CodeSet(intervals=tuple(window for window in windows if window[0] < window[1]))
+
+
+def _state_set(column: States, side: object, name: Hashable) -> set[int]:
+    if not is_interval(side):
+        return {_state(column, value, name) for value in _as_list(side, name)}
+    if any(isinstance(value, str) for value in column.values):
+        raise ValueError(
+            f"the categories of column {name!r} have no order: ask for a list of them, such as "
+            f"{[column.values[0]]!r}, got {side!r}."
+        )
+    low, high = as_interval(side, name, column)
+    return {state for state, value in enumerate(column.values) if low <= value <= high}
+
+
+def _state(column: States, value: object, name: Hashable) -> int:
+    if column.kind in TEMPORAL:
+        value = number(value, column, name)
+    raw = read_mapping({name: value})[0]
+    code = column.encode(raw.values)[0]
+    if math.isnan(code):
+        some = ", ".join(map(repr, column.values[:5])) + (
+            ", ..." if len(column.values) > 5 else ""
+        )
+        raise ValueError(
+            f"column {name!r} holds {value!r}, which is not among its {len(column.values)} "
+            f"categories ({some})."
+        )
+    return int(code)
+
+
+def as_interval(side: object, name: Hashable, column: Column) -> tuple[float, float]:
+    """``(low, high)`` as given by the user; ``None`` is an open end."""
+    low = high = math.nan
+    if isinstance(side, tuple) and len(side) == 2:
+        try:
+            low = -math.inf if side[0] is None else number(side[0], column, name)
+            high = math.inf if side[1] is None else number(side[1], column, name)
+        except ValueError:
+            low = math.nan
+    if not low <= high:
+        raise ValueError(
+            f"column {name!r} needs an interval (low, high) of numbers with low <= high, None "
+            f"being an open end, got {side!r}."
+        )
+    return low, high
+
+
+def is_interval(side: object) -> bool:
+    """Intervals are tuples; lists, sets and arrays hold values."""
+    return isinstance(side, tuple) and len(side) == 2
+
+
+def _is_single(side: object) -> bool:
+    return isinstance(side, str | bytes) or not isinstance(side, Iterable)
+
+
+def _as_list(side: object, name: Hashable) -> list[Any]:
+    if _is_single(side):
+        return [side]
+    values: list[Any] = list(side)  # type: ignore[call-overload]
+    if not values:
+        raise ValueError(f"column {name!r} needs at least one value in an event, got none.")
+    return values
+
+
+def _holds(value: float | str, side: object, name: Hashable) -> bool:
+    if is_interval(side) and not isinstance(value, str):
+        low, high = (math.nan if end is None else float(end) for end in side)  # type: ignore[attr-defined]
+        return not (value < low or value > high)
+    return value in _as_list(side, name)
+
+
+def _joined(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The same union, of intervals that do not touch."""
+    joined: list[tuple[float, float]] = []
+    for low, high in sorted(intervals):
+        if joined and low <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        else:
+            joined.append((low, high))
+    return joined

@@ -1,0 +1,223 @@
+"""Expectations in users' units: sums over points of the exact marginals of variables.
+
+Under monotone transforms no moment has a closed form, but the density of a variable given any
+evidence is exact, and smooth between the knots: Gauss-Legendre rules integrate it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from subtractive.densities.base import Density
+from subtractive.inference.evidence import Evidence
+from subtractive.inputs.base import TestFunctions
+from subtractive.inputs.test_functions import DensityAt
+from subtractive.inputs.weighted_points import WeightedPoints
+from subtractive.tables.columns import Column, Numeric
+from subtractive.tables.joint_boxes import box_weight, joint_variables, sample_box
+from subtractive.tables.reading import Floats
+
+# Codes are integrated over panels of at most this width: finely where most of the mass is.
+ROW_SAMPLES = 2000  # where there is no closed form
+REACH, PANEL, FAR_REACH, FAR_PANEL, NODES = 6.0, 0.03125, 24.0, 0.5, 8
+
+
+Function = Callable[[Floats], Floats]  # of codes (q,), one or several (r, q)
+
+
+class Points(NamedTuple):
+    """Codes (q,) of a variable, and their weights (q,) in an integral over its base measure."""
+
+    codes: Floats
+    weights: Floats
+
+    def inside(self, window: tuple[float, float]) -> Points:
+        """Those of a window ``lower < x <= upper``."""
+        kept = (self.codes > window[0]) & (self.codes <= window[1])
+        return Points(self.codes[kept], self.weights[kept])
+
+
+def integration_points(
+    column: Column, window: tuple[float, float] = (-math.inf, math.inf)
+) -> Points:
+    """Points that integrate a smooth function of a column's codes over a window of them."""
+    if not isinstance(column, Numeric):
+        states = np.arange(column.family(signed=True).num_states or 0, dtype=np.float64)
+        return Points(states, np.ones(len(states))).inside(window)
+    near = np.arange(-REACH, REACH + PANEL / 2, PANEL)
+    far = np.arange(REACH, FAR_REACH + FAR_PANEL / 2, FAR_PANEL)
+    ends = [end for end in window if math.isfinite(end)]
+    edges = np.unique(np.concatenate([near, far, -far, column.transform.breaks, ends]))
+    edges = edges[(edges >= window[0]) & (edges <= window[1])]
+    edges = edges[np.append(np.diff(edges) > 1e-12, [True])]
+    at, weight = np.polynomial.legendre.leggauss(NODES)
+    half = np.diff(edges)[:, None] / 2
+    nodes = (edges[:-1, None] + half * (at + 1)).ravel()
+    weights = (half * weight).ravel()
+    atoms = Points(column.atom_codes, np.ones(len(column.atoms))).inside(window)
+    return Points(np.append(nodes, atoms.codes), np.append(weights, atoms.weights))
+
+
+@torch.no_grad()
+def expectations(
+    density: Density,
+    columns: Sequence[Column],
+    evidence: Evidence,
+    functions: Mapping[int, Function],
+) -> dict[int, Floats]:
+    """E[h(x_v) | evidence], (n, r), of r functions of the codes of some variables.
+
+    All rows of evidence must have the same windows. NaN where a variable is observed.
+    """
+    if (joint := joint_variables(density, evidence)) and joint != list(functions):
+        return _by_samples(density, columns, evidence, functions)
+    found: dict[int, Floats] = {}
+    free = [variable for variable in functions if not evidence.is_restricted([variable])]
+    groups = [free, *([variable] for variable in functions if variable not in free)]
+    for group in groups:
+        questions: list[TestFunctions | None] = [None] * len(columns)
+        for variable in group:
+            points = _points(columns[variable], variable, evidence)
+            heights = np.atleast_2d(functions[variable](points.codes))
+            rows = np.vstack([np.ones(len(points.codes)), heights]) * points.weights
+            questions[variable] = WeightedPoints(
+                torch.from_numpy(points.codes), torch.from_numpy(rows)
+            )
+        if not group:
+            continue
+        asked = without_window(evidence, group[0]) if group is not free else evidence
+        answers = density.answer(asked, questions)
+        for variable in group:
+            answer = answers[variable]
+            assert answer is not None
+            numbers = answer.numpy()
+            found[variable] = numbers[:, 1:] / numbers[:, :1]
+    return found
+
+
+def _by_samples(
+    density: Density,
+    columns: Sequence[Column],
+    evidence: Evidence,
+    functions: Mapping[int, Function],
+) -> dict[int, Floats]:
+    """Means over exact samples, where a box has no closed form."""
+    rows = torch.arange(len(evidence)).repeat_interleave(ROW_SAMPLES)
+    drawn = sample_box(density, evidence.rows(rows), torch.Generator().manual_seed(0)).numpy()
+    found = {}
+    for variable, function in functions.items():
+        numbers = np.atleast_2d(function(drawn[:, variable]))  # (r, n · s)
+        found[variable] = numbers.reshape(len(numbers), len(evidence), -1).mean(2).T
+    return found
+
+
+def averaged(
+    density: Density,
+    columns: Sequence[Column],
+    evidence: Evidence,
+    functions: Mapping[int, Function],
+) -> dict[int, Floats]:
+    """E[h(x_v)], (r,), given that one of the boxes of evidence holds."""
+    log_weights = box_log_weights(density, evidence)
+    shares = np.exp(log_weights - log_weights.max())
+    shares = shares / shares.sum()
+    total: dict[int, Floats] = {}
+    for box, share in enumerate(shares):
+        if share > 0:
+            part = expectations(density, columns, one_box(evidence, box), functions)
+            for variable, numbers in part.items():
+                total[variable] = total.get(variable, 0.0) + share * numbers[0]
+    return total
+
+
+@torch.no_grad()
+def box_log_weights(density: Density, evidence: Evidence) -> Floats:
+    """log of the weight of each box, (m,), or of rows with the same windows."""
+    if not joint_variables(density, evidence):
+        return np.asarray(density.log_weight(evidence).numpy())
+    return np.array([box_weight(density, one_box(evidence, k))[0] for k in range(len(evidence))])
+
+
+def one_box(evidence: Evidence, box: int) -> Evidence:
+    """One row of evidence."""
+    return evidence.rows(torch.tensor([box]))
+
+
+def window_of(evidence: Evidence, variable: int) -> tuple[float, float]:
+    """The window of a variable, in all rows of evidence alike."""
+    if evidence.lower is None or evidence.upper is None:
+        return -math.inf, math.inf
+    return float(evidence.lower[0, variable]), float(evidence.upper[0, variable])
+
+
+def _points(column: Column, variable: int, evidence: Evidence) -> Points:
+    points = integration_points(column, window_of(evidence, variable))
+    if variable not in evidence.states:
+        return points
+    kept = evidence.states[variable].numpy()[points.codes.astype(int)]
+    return Points(points.codes[kept], points.weights[kept])
+
+
+def without_window(evidence: Evidence, variable: int) -> Evidence:
+    """The same evidence on all other variables: the window of this one is in its points."""
+
+    def opened(bound: Tensor | None, value: float) -> Tensor | None:
+        if bound is None:
+            return None
+        bound = bound.clone()
+        bound[:, variable] = value
+        return bound
+
+    return replace(
+        evidence,
+        lower=opened(evidence.lower, -math.inf),
+        upper=opened(evidence.upper, math.inf),
+        states={v: mask for v, mask in evidence.states.items() if v != variable},
+    )
+
+
+@torch.no_grad()
+def heights(
+    density: Density, evidence: Evidence, points: Mapping[int, Floats]
+) -> dict[int, Floats]:
+    """The densities of variables at codes (q,), given that one of the boxes of evidence holds."""
+    log_weights = box_log_weights(density, evidence)
+    total = {variable: np.zeros(len(codes)) for variable, codes in points.items()}
+    whole = np.logaddexp.reduce(log_weights)
+    for box, log_weight in enumerate(log_weights):
+        part = one_box(evidence, box)
+        free = [variable for variable in points if not part.is_restricted([variable])]
+        for group in (free, *([variable] for variable in points if variable not in free)):
+            asked = part if group is free else without_window(part, group[0])
+            questions: list[TestFunctions | None] = [None] * density.num_variables
+            for variable in group:
+                questions[variable] = DensityAt(torch.from_numpy(points[variable]))
+            answers = density.answer(asked, questions) if group else []
+            # The density without the window, where it is inside, over the share of the window.
+            share = np.exp(log_weight - whole if group is free else _log(density, asked) - whole)
+            for variable in group:
+                answer = answers[variable]
+                assert answer is not None
+                codes = points[variable]
+                inside = np.isin(codes, _points_inside(codes, variable, part))
+                total[variable] += share * inside * np.maximum(answer[0].numpy(), 0.0)
+    return total
+
+
+def _log(density: Density, evidence: Evidence) -> float:
+    return float(box_log_weights(density, evidence)[0])
+
+
+def _points_inside(codes: Floats, variable: int, evidence: Evidence) -> Floats:
+    low, high = window_of(evidence, variable)
+    kept = (codes > low) & (codes <= high)
+    if variable in evidence.states:
+        kept &= evidence.states[variable].numpy()[codes.astype(int)]
+    return codes[kept]

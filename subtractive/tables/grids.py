@@ -1,0 +1,111 @@
+"""Grids: the values to which the numbers of a column were rounded, and their cells."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from subtractive.tables.reading import Floats
+
+MOST_DECIMALS = 6
+LEAST_VALUES = 6  # different ones, from which a step is learned that is no power of ten
+# A grid this fine, relative to the range of the column, is no grid.
+FINEST = 1e-7
+# Values that repeat so often, with gaps so much wider than the step, are a list of their own.
+ROWS_PER_LEVEL, WIDE_GAPS = 5, 3
+
+
+@final
+@dataclass(frozen=True)
+class Grid:
+    """Multiples of ``step`` from ``origin`` on, or the ``levels`` listed, if there are any."""
+
+    step: float
+    origin: float = 0.0
+    levels: tuple[float, ...] = ()
+
+    @cached_property
+    def _edges(self) -> Floats:
+        """The edges of the cells of the levels, (v + 1,): half way to the neighbours."""
+        levels = np.array(self.levels)
+        middle = (levels[1:] + levels[:-1]) / 2
+        first, last = 2 * levels[0] - middle[0], 2 * levels[-1] - middle[-1]
+        return np.concatenate([[first], middle, [last]])
+
+    @property
+    def decimals(self) -> int | None:
+        """How many decimals the values have, if the step is a decimal number."""
+        for digits in range(MOST_DECIMALS + 4):
+            if math.isclose(round(self.step, digits), self.step, rel_tol=1e-9):
+                return digits
+        return None
+
+    def round(self, values: Floats) -> Floats:
+        """The nearest values of the grid, (n,)."""
+        if self.levels:
+            place = np.searchsorted(self._edges[1:-1], values, side="left")
+            return np.array(self.levels)[place]
+        rounded = self.origin + self.step * np.round((values - self.origin) / self.step)
+        return rounded if self.decimals is None else np.round(rounded, self.decimals) + 0.0
+
+    def ceil(self, value: float) -> float:
+        """The smallest value of the grid that is not below a number."""
+        return self._beside(value, 1) if math.isfinite(value) else value
+
+    def floor(self, value: float) -> float:
+        """The largest value of the grid that is not above a number."""
+        return self._beside(value, -1) if math.isfinite(value) else value
+
+    def _beside(self, value: float, sign: int) -> float:
+        if self.levels:
+            levels = sign * np.array(self.levels)
+            above = levels[levels >= sign * value - 1e-9 * self.step]
+            return sign * float(above.min()) if len(above) else sign * math.inf
+        steps = sign * (value - self.origin) / self.step
+        number = np.array([self.origin + self.step * sign * math.ceil(steps - 1e-6)])
+        return float(self.round(number)[0])
+
+    def cells(self, values: Floats) -> tuple[Floats, Floats]:
+        """The lower and upper edges (n,) of the cells in which values (n,) are."""
+        if self.levels:
+            place = np.searchsorted(self._edges[1:-1], values, side="left")
+            return self._edges[place], self._edges[place + 1]
+        centre = self.origin + self.step * np.round((values - self.origin) / self.step)
+        return centre - self.step / 2, centre + self.step / 2
+
+
+def find_grid(values: Floats, counts: Floats, precision: float) -> Grid | None:
+    """The grid of the different values (v,) of a column, which occur so often; or none.
+
+    ``precision`` is how much rounding may change a number, relative to its size.
+    """
+    span = float(values[-1] - values[0])
+    step = _common_step(values, precision)
+    if step is None or (step < 1 and step < FINEST * span):
+        return None
+    gaps = np.diff(values)
+    rows = counts[1:] + counts[:-1]
+    typical = float(np.average(gaps, weights=rows)) if len(gaps) else step
+    repeats = counts.sum() >= ROWS_PER_LEVEL * len(values)
+    if repeats and len(values) >= 3 and typical >= WIDE_GAPS * step:
+        return Grid(step, 0.0, tuple(values.tolist()))
+    return Grid(step, float(np.fmod(values[0], step)))
+
+
+def _common_step(values: Floats, precision: float) -> float | None:
+    """The largest step of which all differences are multiples, if it has few decimals."""
+    tolerance = 4 * precision * np.abs(values)
+    for digits in range(MOST_DECIMALS + 1):
+        scaled = values * 10.0**digits
+        if bool((np.abs(scaled) > 2.0**53).any()):
+            return None
+        whole = np.round(scaled)
+        if bool((np.abs(whole / 10.0**digits - values) <= tolerance).all()):
+            # Few differences have a large divisor by chance.
+            divisor = int(np.gcd.reduce(np.diff(whole.astype(np.int64))))
+            return (divisor if len(values) >= LEAST_VALUES else 1) / 10.0**digits
+    return None

@@ -1,0 +1,150 @@
+"""Boxes on columns that share a full covariance, for which there is no closed form.
+
+One such column is exact, by its distribution function. Two are a one-dimensional integral of
+exact conditionals. More are counted among exact samples, with an error bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from subtractive.densities.base import Density
+from subtractive.inference.evidence import Evidence
+from subtractive.inputs.base import TestFunctions
+from subtractive.inputs.layer import InputLayer
+from subtractive.inputs.test_functions import CumulativeAt
+from subtractive.tables.reading import Floats
+
+NUM_SAMPLES = 20_000
+# Codes of columns with full covariances are integrated over this range, in so many panels.
+REACH, PANELS, NODES = 24.0, 192, 4
+LEAST_ACCEPTED = 1e-4
+
+
+class Weight(NamedTuple):
+    """log of the weight of a box, and how far the weight may be off, as a share of all mass."""
+
+    log_weight: float
+    error: float
+
+
+def joint_variables(density: Density, evidence: Evidence) -> list[int]:
+    """The variables with windows that share an input region with others."""
+    found: set[int] = set()
+    for layer in density.modules():
+        if isinstance(layer, InputLayer) and layer.variables.shape[1] > 1:
+            scopes = (variable for scope in layer.scopes for variable in scope)
+            found.update(v for v in scopes if evidence.is_restricted([v]))
+    return sorted(found)
+
+
+@torch.no_grad()
+def box_weight(density: Density, evidence: Evidence) -> Weight:
+    """The weight of one box (1, d), exact where there is a closed form."""
+    joint = joint_variables(density, evidence)
+    if not joint:
+        return Weight(float(density.log_weight(evidence)[0]), 0.0)
+    last = joint[-1]
+    if len(joint) == 1:
+        free = without_windows(evidence, joint)
+        share = _shares(density, free, evidence, last)
+        return Weight(float(density.log_weight(free)[0] + np.log(share[0])), 0.0)
+    if len(joint) == 2:
+        return _by_quadrature(density, evidence, joint[0], last)
+    free = without_windows(evidence, joint)
+    rows = free.rows(torch.zeros(NUM_SAMPLES, dtype=torch.long))
+    drawn = density.sample_given(rows, _generator())
+    part = float(inside(drawn, evidence, joint).double().mean())
+    error = 3 * math.sqrt(max(part * (1 - part), 1 / NUM_SAMPLES) / NUM_SAMPLES)
+    whole = float(density.log_weight(free)[0])
+    with np.errstate(divide="ignore"):
+        return Weight(whole + float(np.log(part)), error)
+
+
+def without_windows(evidence: Evidence, variables: list[int]) -> Evidence:
+    """The same evidence, but nothing known about some variables."""
+    lower, upper = evidence.lower, evidence.upper
+    if lower is not None and upper is not None:
+        lower, upper = lower.clone(), upper.clone()
+        lower[:, variables], upper[:, variables] = -math.inf, math.inf
+    states = {v: mask for v, mask in evidence.states.items() if v not in variables}
+    return replace(evidence, lower=lower, upper=upper, states=states)
+
+
+def inside(x: Tensor, evidence: Evidence, variables: list[int]) -> Tensor:
+    """Which rows of codes (n, d) are in the windows of some variables, (n,)."""
+    assert evidence.lower is not None
+    assert evidence.upper is not None
+    columns = x[:, variables]
+    above = columns > evidence.lower[:1, variables]
+    return (above & (columns <= evidence.upper[:1, variables])).all(1)
+
+
+@torch.no_grad()
+def sample_box(density: Density, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
+    """One row (n, d) for each row of evidence, whose windows are the same in all rows."""
+    joint = joint_variables(density, evidence)
+    if not joint:
+        return density.sample_given(evidence, generator)
+    free = without_windows(evidence, joint)
+    drawn = density.sample_given(free, generator)
+    left = (~inside(drawn, evidence, joint)).nonzero()[:, 0]
+    tries = len(evidence)
+    while len(left):
+        tries += len(left)
+        if len(evidence) - len(left) < LEAST_ACCEPTED * tries - 10:
+            raise ValueError(
+                "what is given is so improbable that nothing can be drawn given it: less than one "
+                "of 10,000 samples is inside. Give wider intervals, or fit with a tree, such as "
+                "structure='chow-liu'."
+            )
+        fresh = density.sample_given(free.rows(left), generator)
+        drawn[left] = fresh
+        left = left[~inside(fresh, evidence, joint)]
+    return drawn
+
+
+def _by_quadrature(density: Density, evidence: Evidence, first: int, last: int) -> Weight:
+    """∫ p(x_first) P(x_last in its window | x_first) over the window of the first."""
+    assert evidence.lower is not None
+    assert evidence.upper is not None
+    low, high = float(evidence.lower[0, first]), float(evidence.upper[0, first])
+    edges = np.linspace(max(low, -REACH), min(high, REACH), PANELS + 1)
+    at, weight = np.polynomial.legendre.leggauss(NODES)
+    half = np.diff(edges)[:, None] / 2
+    nodes = torch.from_numpy((edges[:-1, None] + half * (at + 1)).ravel())
+    free = without_windows(evidence, [first, last])
+    rows = free.rows(torch.zeros(len(nodes), dtype=torch.long))
+    x, observed = rows.x.clone(), rows.observed.clone()
+    x[:, first], observed[:, first] = nodes, True
+    rows = replace(rows, x=x, observed=observed)
+    logs = density.log_weight(rows).numpy()
+    kept = np.flatnonzero(logs > logs.max() - 50)
+    shares = _shares(density, rows.rows(torch.from_numpy(kept)), evidence, last)
+    terms = np.exp(logs[kept] - logs.max()) * (half * weight).ravel()[kept] * shares
+    with np.errstate(divide="ignore"):
+        return Weight(float(np.log(terms.sum()) + logs.max()), 0.0)
+
+
+def _shares(density: Density, free: Evidence, box: Evidence, variable: int) -> Floats:
+    """P(the variable is in its window), (n,), given rows of evidence without it."""
+    assert box.lower is not None
+    assert box.upper is not None
+    questions: list[TestFunctions | None] = [None] * density.num_variables
+    ends = torch.stack([box.lower[0, variable], box.upper[0, variable]])
+    questions[variable] = CumulativeAt(ends)
+    answer = density.answer(free, questions)[variable]
+    assert answer is not None
+    heights = answer.numpy()
+    return np.asarray(np.clip(heights[:, 1] - heights[:, 0], 0.0, 1.0))
+
+
+def _generator() -> torch.Generator:
+    """Always the same: asking twice gives the same answer."""
+    return torch.Generator().manual_seed(0)

@@ -1,0 +1,274 @@
+"""Moments, quantiles, densities and dependence of the columns of a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from subtractive.inference.evidence import Evidence
+from subtractive.tables.columns import Column, Numeric
+from subtractive.tables.conditions import number
+from subtractive.tables.expectations import (
+    Function,
+    averaged,
+    expectations,
+    heights,
+    integration_points,
+    one_box,
+)
+from subtractive.tables.quantiles import (
+    check_levels,
+    cumulative,
+    quantile_codes,
+    snapped,
+    state_quantiles,
+)
+from subtractive.tables.queries import as_generator, draw, log_weights, with_rows
+from subtractive.tables.reading import Floats, RandomState
+from subtractive.tables.view import View
+
+CURVE, CURVE_REACH = 201, 3.0  # values of a column at which its density is told, and their range
+
+
+def moments(view: View) -> pd.DataFrame:
+    """Means and standard deviations of the columns; NaN where values are not numbers."""
+    columns = view.schema.variables
+    origins = {v: _origin(columns[v]) for v in view.variables.values()}
+    functions = {
+        v: _powers(columns[v], origin) for v, origin in origins.items() if origin is not None
+    }
+    found = averaged(view.density, columns, view.evidence, functions)
+    rows = []
+    for name in view.names:
+        place, value = view.variables.get(name, -1), view.values.get(name)
+        if isinstance(value, int | float | np.number):
+            rows.append((float(value), 0.0))
+        elif place in found:
+            first, second = found[place]
+            rows.append((origins[place] + first, math.sqrt(max(second - first**2, 0.0))))
+        else:
+            rows.append((math.nan, math.nan))
+    index = pd.Index(view.names)
+    return pd.DataFrame(rows, index=index, columns=["mean", "std"], dtype=float)
+
+
+def cov(view: View) -> pd.DataFrame:
+    """Covariances of the columns, by the means of all columns given values of each."""
+    columns, own = view.schema.variables, moments(view)
+    table = pd.DataFrame(np.diag(own["std"].to_numpy() ** 2), view.names, view.names)
+    asked = {n: v for n, v in view.variables.items() if _origin(columns[v]) is not None}
+    origins = {v: _origin(columns[v]) or 0.0 for v in asked.values()}
+    for name, place in asked.items():
+        later = [n for n in list(asked)[list(asked).index(name) + 1 :] if asked[n] != place]
+        if later:
+            others = {asked[n]: _powers(columns[asked[n]], origins[asked[n]]) for n in later}
+            found = _cross_moments(view, place, origins[place], others)
+            for other in later:
+                means = [own["mean"][n] - origins[asked[n]] for n in (name, other)]
+                value = found[asked[other]] - means[0] * means[1]
+                table.loc[name, other] = table.loc[other, name] = value
+    for name, place in asked.items():  # copies
+        for other in [n for n in asked if asked[n] == place]:
+            table.loc[name, other] = own["std"][name] ** 2
+    unknown = [n for n in view.names if math.isnan(own["mean"][n])]
+    table.loc[unknown, :] = math.nan
+    table.loc[:, unknown] = math.nan
+    return table
+
+
+def _cross_moments(
+    view: View, place: int, origin: float, others: dict[int, Function]
+) -> dict[int, float]:
+    """E[(x - origin) h(y)] for the first of the functions of each other variable."""
+    columns = view.schema.variables
+    points = integration_points(columns[place])
+    boxes, totals = view.evidence, {v: 0.0 for v in others}
+    x = torch.full((len(points.codes), len(columns)), math.nan, dtype=torch.float64)
+    x[:, place] = torch.from_numpy(points.codes)
+    log_total = np.logaddexp.reduce(log_weights(view, torch.full_like(x[:1], math.nan)))
+    for box in range(len(boxes)):
+        evidence, inside = with_rows(one_box(boxes, box), x)
+        with torch.no_grad():
+            heights = np.exp(view.density.log_weight(evidence).numpy() - log_total) * inside
+        masses = heights * points.weights
+        kept = np.flatnonzero(masses > 1e-14 * masses.max())
+        deviations = _numbers(columns[place], points.codes[kept]) - origin
+        found = row_means(view, evidence.rows(torch.from_numpy(kept)), others)
+        for variable, means in found.items():
+            totals[variable] += float(np.sum(masses[kept] * deviations * means))
+    return totals
+
+
+def row_means(view: View, evidence: Evidence, others: dict[int, Function]) -> dict[int, Floats]:
+    """The first of the functions of each variable, (n,), given each row of evidence."""
+    found = expectations(view.density, view.schema.variables, evidence, others)
+    return {variable: numbers[:, 0] for variable, numbers in found.items()}
+
+
+def expectation(view: View, name: Hashable, function: Callable[[Any], Any]) -> float:
+    """E[f(column)] given what is given."""
+    place, column = _asked(view, name, "expectation")
+
+    def of_codes(codes: Floats) -> Floats:
+        values = column.numbers(codes) if isinstance(column, Numeric) else column.decode(codes)
+        return np.broadcast_to(np.asarray(function(values), dtype=np.float64), codes.shape)
+
+    found = averaged(view.density, view.schema.variables, view.evidence, {place: of_codes})
+    return float(found[place][0])
+
+
+def cdf(view: View, name: Hashable, points: object) -> pd.Series:
+    """P(column <= t) at points t."""
+    place, column = _asked(view, name, "cdf")
+    listed = list(np.atleast_1d(np.asarray(points, dtype=object)))
+    values = np.array([number(point, column, name) for point in listed])
+    if isinstance(column, Numeric):
+        codes = np.array([column.window(-math.inf, value)[1] for value in values])
+        heights = cumulative(view.density, view.evidence, {place: codes})[place]
+    else:
+        numbers = _numbers_of_states(column)
+        shares = _state_probabilities(view, place, column)
+        heights = np.array([shares[numbers <= value].sum() for value in values])
+    return pd.Series(heights, index=pd.Index(listed, name=name), name="cdf")
+
+
+def quantiles(view: View, names: Sequence[Hashable] | None, levels: object) -> pd.DataFrame:
+    """Quantiles of some columns, or of all columns of numbers, one row per level."""
+    row = check_levels(levels)
+    asked = [name for name in view.variables if _is_number(view, name)] if names is None else names
+    places = {name: _asked(view, name, "quantile") for name in asked}
+    numeric = [place for place, column in places.values() if isinstance(column, Numeric)]
+    codes = quantile_codes(view.density, view.evidence, numeric, row) if numeric else {}
+    table = {}
+    for name, (place, column) in places.items():
+        if isinstance(column, Numeric):
+            table[name] = column.decode(snapped(column, codes[place]))
+        else:
+            shares = _state_probabilities(view, place, column)
+            table[name] = state_quantiles(column, shares, row)
+    columns = view.schema.build_series(table)
+    return pd.DataFrame(columns, index=pd.Index(row, name="level"))
+
+
+def marginals(view: View) -> pd.DataFrame:
+    """Densities of all columns at many values, and probabilities of states and atoms."""
+    columns = {name: view.schema.variables[place] for name, place in view.variables.items()}
+    points = {view.variables[name]: _points(column) for name, column in columns.items()}
+    found = heights(view.density, view.evidence, points)
+    rows: list[tuple[Hashable, object, float, float]] = []
+    for name, column in columns.items():
+        codes, values = points[view.variables[name]], found[view.variables[name]]
+        if isinstance(column, Numeric):
+            numbers = column.numbers(codes)
+            is_atom = np.isin(codes, column.atom_codes)
+            values = values * np.exp(column.log_abs_det_jacobian(numbers))
+            for number_, height, at in zip(numbers, values, is_atom, strict=True):
+                rows.append((name, number_, *((math.nan, height) if at else (height, math.nan))))
+        else:
+            states = column.decode(codes)
+            rows += [(name, v, math.nan, p) for v, p in zip(states, values, strict=True)]
+    return pd.DataFrame(rows, columns=["column", "value", "density", "probability"])
+
+
+def _points(column: Column) -> Floats:
+    """Codes at which the density of a column is told: states, or numbers and atoms."""
+    if not isinstance(column, Numeric):
+        return np.arange(column.family(signed=True).num_states or 0, dtype=np.float64)
+    low, high = column.numbers(np.array([-CURVE_REACH, CURVE_REACH]))
+    numbers = np.linspace(low, high, CURVE)
+    numbers = numbers[column.possible(numbers) & ~np.isin(numbers, column.atoms)]
+    return np.append(column.encode(numbers), column.atom_codes)
+
+
+def mode(view: View, random_state: RandomState, count: int = 2000) -> pd.Series:
+    """The best of many samples, by its density in table units."""
+    x = draw(view, count, as_generator(random_state))
+    values = view.schema.decode(x)
+    scores = log_weights(view, x)
+    for name, place in view.variables.items():
+        column = view.schema.variables[place]
+        if list(view.schema.place).index(name) == list(view.schema.place.values()).index(place):
+            scores = scores + column.log_abs_det_jacobian(values[name])
+    best = int(np.argmax(scores))
+    table = view.schema.build_series({n: values[n][best : best + 1] for n in view.names})
+    return pd.Series({name: list(series)[0] for name, series in table.items()}, dtype=object)
+
+
+def dependence(view: View, n_samples: int, random_state: RandomState) -> pd.DataFrame:
+    """Mutual information of pairs: the mean of log p(x, y) - log p(x) - log p(y) over samples."""
+    x = draw(view, n_samples, as_generator(random_state))
+    names = list(view.variables)
+    total = log_weights(view, torch.full_like(x[:1], math.nan))
+
+    def score(places: Sequence[int]) -> Floats:
+        some = torch.full_like(x, math.nan)
+        some[:, list(places)] = x[:, list(places)]
+        return log_weights(view, some) - total
+
+    single = {name: score([view.variables[name]]) for name in names}
+    table = pd.DataFrame(0.0, index=names, columns=names)
+    for i, first in enumerate(names):
+        for second in names[i + 1 :]:
+            places = [view.variables[first], view.variables[second]]
+            if places[0] == places[1]:
+                continue
+            gain = score(places) - single[first] - single[second]
+            value = max(float(gain.mean()), 0.0)
+            table.loc[first, second] = table.loc[second, first] = value
+    return table
+
+
+def _asked(view: View, name: Hashable, what: str) -> tuple[int, Column]:
+    view.schema.check_names([name], what)
+    if name not in view.variables:
+        raise ValueError(f"the value of column {name!r} is known: it has no distribution left.")
+    place = view.variables[name]
+    return place, view.schema.variables[place]
+
+
+def _state_probabilities(view: View, place: int, column: Column) -> Floats:
+    count = column.family(signed=True).num_states or 0
+
+    def indicators(codes: Floats) -> Floats:
+        return np.eye(count)[:, codes.astype(int)]
+
+    return averaged(view.density, view.schema.variables, view.evidence, {place: indicators})[place]
+
+
+def _is_number(view: View, name: Hashable) -> bool:
+    return _origin(view.schema.variables[view.variables[name]]) is not None
+
+
+def _numbers(column: Column, codes: Floats) -> Floats:
+    numbers = column.numbers(codes)
+    assert numbers is not None
+    return numbers
+
+
+def _numbers_of_states(column: Column) -> Floats:
+    count = column.family(signed=True).num_states or 0
+    numbers = column.numbers(np.arange(count, dtype=np.float64))
+    if numbers is None:
+        raise ValueError(f"the categories of column {column.name!r} have no order.")
+    return numbers
+
+
+def _origin(column: Column) -> float | None:
+    """A number near the middle of a column, from which deviations are taken; none of texts."""
+    if isinstance(column, Numeric):
+        return float(column.numbers(np.zeros(1))[0])
+    numbers = column.numbers(np.zeros(1))
+    return None if numbers is None else float(numbers[0])
+
+
+def _powers(column: Column, origin: float) -> Function:
+    def powers(codes: Floats) -> Floats:
+        deviations = _numbers(column, codes) - origin
+        return np.stack([deviations, deviations**2])
+
+    return powers

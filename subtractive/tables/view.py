@@ -1,0 +1,122 @@
+"""What is asked: a density, the schema of its columns, which of them are left, what is given."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, final
+
+import numpy as np
+
+from subtractive.densities.base import Density
+from subtractive.inference.evidence import Evidence
+from subtractive.tables.conditions import Sets, as_evidence, both, event_sets, given_sets
+from subtractive.tables.containers import AnyTable
+from subtractive.tables.expectations import box_log_weights
+from subtractive.tables.reading import Table
+from subtractive.tables.schema import Schema
+from subtractive.tables.validation import read_table
+
+Given = Mapping[Any, object] | None
+
+
+@final
+@dataclass(frozen=True)
+class View:
+    """Some columns of a density, given sets of values of some variables."""
+
+    schema: Schema
+    density: Density
+    names: tuple[Hashable, ...]  # of the columns that are left
+    sets: Sets = field(default_factory=dict)
+    known: Mapping[Hashable, Any] = field(default_factory=dict)  # given values, in users' words
+
+    def read(self, given: AnyTable) -> Table:
+        """A table with the columns of this density, all of them and in their order."""
+        table = read_table(given)
+        is_array = table.columns and isinstance(table.names[0], int)
+        if table.names == self.names or (is_array and len(table.names) == len(self.names)):
+            return table
+        raise ValueError(
+            f"the table needs the columns {list(self.names)}, in this order, got "
+            f"{list(table.names)}."
+        )
+
+    def given(self, given: Given) -> View:
+        """The density given more than what is given already."""
+        if given is None:
+            return self
+        if not isinstance(given, Mapping) or not given:
+            raise ValueError(
+                f"condition needs values by column, such as {{'age': 40}}, got {given!r}."
+            )
+        again = [name for name in given if name in self.known]
+        if again:
+            raise ValueError(f"column {again[0]!r} is given already.")
+        more = given_sets(self.schema, given)
+        sets = both(self.sets, more)
+        if sets is None:
+            raise ValueError(
+                f"what is given has probability zero, so that nothing can be conditioned on it: "
+                f"{dict(given)!r} is outside the bounds, contradicts a constant or a copy of "
+                "another column, or what was given before."
+            )
+        points = {n: v for n, v in given.items() if self._is_point(n, sets)}
+        left = tuple(name for name in self.names if name not in points)
+        view = replace(self, names=left, sets=sets, known={**self.known, **points})
+        if not view.variables:
+            raise ValueError(
+                "condition must leave at least one column free whose values are not known."
+            )
+        if np.isneginf(box_log_weights(view.density, view.evidence)).all():
+            raise ValueError(f"what is given has probability zero: {dict(given)!r}.")
+        return view
+
+    def restricted(self, columns: Sequence[Hashable]) -> View:
+        """The density of some columns, in the order given."""
+        if isinstance(columns, str) or not isinstance(columns, Sequence | np.ndarray):
+            raise ValueError(f"marginal needs a list of columns, got {columns!r}.")
+        names = tuple(columns)
+        self.schema.check_names(names, "marginal")
+        strange = [name for name in names if name not in self.names]
+        if strange:
+            raise ValueError(f"marginal names {strange[0]!r}, whose value is known.")
+        kept = [name for name in names if name in self.schema.place]
+        if not kept or len(set(names)) < len(names):
+            raise ValueError(
+                f"marginal needs different columns, at least one of them not constant, got "
+                f"{list(names)}."
+            )
+        return replace(self, names=names)
+
+    @property
+    def evidence(self) -> Evidence:
+        """What is given, as boxes (m, d) that exclude each other."""
+        return as_evidence(self.sets, [family.num_states for family in self.density.families])
+
+    def event(self, event: Mapping[Any, object]) -> Evidence | None:
+        """What is given and an event as boxes; ``None`` if they exclude each other."""
+        known = [name for name in event if name in self.known] if event else []
+        if known:
+            raise ValueError(f"column {known[0]!r} is both in the event and given: drop one.")
+        sets = both(self.sets, event_sets(self.schema, event))
+        states = [family.num_states for family in self.density.families]
+        return None if sets is None else as_evidence(sets, states)
+
+    @property
+    def variables(self) -> dict[Hashable, int]:
+        """The variable of each column that is left, modelled, and not known."""
+        place = {n: self.schema.place[n] for n in self.names if n in self.schema.place}
+        return {n: p for n, p in place.items() if p not in self.sets or self.sets[p].point is None}
+
+    @property
+    def values(self) -> dict[Hashable, Any]:
+        """The values of columns that are known: constants, what is given, and copies of it."""
+        place = self.schema.place
+        given = {place[name]: value for name, value in self.known.items() if name in place}
+        copies = {name: given[p] for name, p in place.items() if p in given}
+        return {**self.schema.constants, **copies}
+
+    def _is_point(self, name: Hashable, sets: Sets) -> bool:
+        place = self.schema.place.get(name)
+        return place is None or sets[place].point is not None
