@@ -141,8 +141,10 @@ def make_evidence(
 ) -> Evidence:
     """Check a table and a mask at the door; NaN entries are not observed."""
     table = as_table(x, len(families), device)
-    if is_batched(table):  # by vmap: what cannot be looked at is taken to be complete and possible
-        return Evidence(table, torch.ones(table.shape, dtype=torch.bool, device=device))
+    if is_batched(table):  # by vmap: what cannot be looked at is taken to be there and possible
+        seen = torch.ones(table.shape, dtype=torch.bool, device=device)
+        seen = seen if observed is None else as_mask(observed, "observed", seen)
+        return Evidence(torch.where(seen, table, 0.0), seen)
     seen = ~table.isnan()
     if observed is not None:
         seen = seen & as_mask(observed, "observed", table)

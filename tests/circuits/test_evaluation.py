@@ -8,7 +8,7 @@ from oracles import mp_log_square_integral
 from registry import every_kind
 
 import subtractive as sub
-from subtractive.circuits import evaluation
+from subtractive.circuits import evaluation, fused_path
 from subtractive.circuits.evaluation import evaluate, leaves_of, reference
 from subtractive.circuits.fused_path import FusedLayers
 from subtractive.circuits.gram_sandwich import NARROW_FROM
@@ -63,7 +63,7 @@ def by_reference(p, x):
         return torch.ones(root.shape[1], dtype=torch.bool)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation, "underflowed", every_row)
+        patch.setattr(fused_path, "underflowed", every_row)
         return value_and_gradients(p, x)
 
 
