@@ -106,6 +106,8 @@ if TYPE_CHECKING:
     from subtractive.tables.column_types import DataWarning as DataWarning
     from subtractive.tables.column_types import Ignored as Ignored
     from subtractive.tables.estimator import SubtractiveMixture as SubtractiveMixture
+    from subtractive.tables.imputer import SubtractiveImputer as SubtractiveImputer
+    from subtractive.tables.imputer import SubtractiveOutlierDetector as SubtractiveOutlierDetector
     from subtractive.tables.model_file import load as load
     from subtractive.tables.schema import Schema as Schema
 
@@ -191,11 +193,13 @@ _PLACES = {
     "random_binary_tree": "regions.trees",
     "write_report": "report.page",
     "SubtractiveClassifier": "tables.classifier",
-    "SubtractiveMixture": "tables.estimator",
     "Categories": "tables.column_types",
     "Continuous": "tables.column_types",
     "DataWarning": "tables.column_types",
     "Ignored": "tables.column_types",
+    "SubtractiveMixture": "tables.estimator",
+    "SubtractiveImputer": "tables.imputer",
+    "SubtractiveOutlierDetector": "tables.imputer",
     "load": "tables.model_file",
     "Schema": "tables.schema",
 }

@@ -38,7 +38,7 @@ class WeightAverage:
             mean.lerp_(weight, share)
 
     def judge(self, density: Density, history: History) -> bool:
-        """Keep the average of now if held-out rows find it the most likely; never a reason to end."""
+        """Keep the average if held-out rows find it more likely than all before; never end."""
         weights = self._valid.weights
         try:
             with torch.no_grad():
