@@ -9,10 +9,13 @@ RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.setup-done
 LOG := $(VENV)/setup.log
 JOBS ?= 2
+# What is tested with the lowest versions: all that touches other packages, and every density.
+LOWEST ?= tests/cli tests/densities tests/inference tests/io tests/learning/test_loop.py \
+    tests/tables tests/test_readme.py tests/test_storage.py
 PEER := benchmarks/.cirkit/bin/python
 BENCH ?= $(wildcard benchmarks/[a-z]*.py)
 
-.PHONY: help setup demo experiments test check check-format check-lint check-types format budgets bench bench-training clean
+.PHONY: help setup demo experiments test test-all test-lowest check check-format check-lint check-types format budgets bench bench-training clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -35,15 +38,35 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP) ## a ring with two components, exact answers, and a page about a real table, in out/
 # One thread: the models are small, and threads would wait for each other.
-	@OMP_NUM_THREADS=1 $(RUN) -m subtractive.demo --out out
+	@OMP_NUM_THREADS=1 $(RUN) -m subtractive demo --output out
 
 experiments: $(STAMP) ## the quick form of every experiment of the paper, in out/ (goes on where it ended)
-	@OMP_NUM_THREADS=1 $(RUN) -m subtractive.cli experiment all --quick --resume --out out
+	@OMP_NUM_THREADS=1 $(RUN) -m studies all --quick --resume --workers $(JOBS) --out out
 
 test: check budgets ## everything that CI runs: check, budgets, tests and doctests
 	@echo "test: pytest"
 # One thread per worker: the workers already fill the cores.
+	@OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n $(JOBS) --dist=worksteal -m "not slow" $(ARGS)
+
+test-all: check budgets ## the same, and the tests that are too slow for every change
+	@echo "test-all: pytest"
 	@OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n $(JOBS) --dist=worksteal $(ARGS)
+
+test-lowest: ## part of the tests with the lowest versions of pyproject.toml (in .venv-lowest)
+	@echo "test-lowest: building .venv-lowest"
+	@$(PYTHON) -m venv .venv-lowest
+	@.venv-lowest/bin/python scripts/lowest.py parquet > .venv-lowest/lowest.txt
+# Where an index has no old torch, that of constraints.txt: the others are the lowest all the same.
+	@torch=$$(grep ^torch== .venv-lowest/lowest.txt); \
+	.venv-lowest/bin/python -m pip download --quiet --no-deps -d .venv-lowest/wheels "$$torch" \
+	    &> .venv-lowest/torch.log || { torch=$$(grep ^torch== constraints.txt); \
+	    echo "test-lowest: there is no $$(grep ^torch== .venv-lowest/lowest.txt) here, using $$torch"; }; \
+	.venv-lowest/bin/python -m pip install --quiet --find-links .venv-lowest/wheels "$$torch" \
+	    $$(grep -v ^torch== .venv-lowest/lowest.txt) pytest pytest-xdist hypothesis mpmath \
+	    &> .venv-lowest/pip.log || { tail .venv-lowest/pip.log; exit 1; }
+# What old packages say of newer ones is not for us to hear.
+	@OMP_NUM_THREADS=1 PYTHONPATH=. .venv-lowest/bin/python -m pytest -q -n $(JOBS) --dist=worksteal \
+	    -m "not slow" -W default::DeprecationWarning -W default::FutureWarning $(LOWEST) $(ARGS)
 
 check: check-format check-lint check-types ## format, lint and types, changing nothing
 

@@ -31,9 +31,9 @@ from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
 import subtractive as sub
-from subtractive.data.real import load_real
-from subtractive.data.splits import Array, Splits, as_splits, standardised
-from subtractive.experiments.training import Schedule, train
+from studies.data.real import load_real
+from studies.data.splits import Array, Splits, as_splits, standardised
+from studies.models.training import Schedule, train
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SIZES = (4, 16, 64)
@@ -76,10 +76,12 @@ def deep(kind: str, rows: Splits, plan: Plan, seed: int) -> sub.Density:
 
 def from_em(kind: str, rows: Splits, plan: Plan, seed: int) -> sub.Density:
     """A flat circuit of full covariances, started from EM."""
-    components = sub.fit_gaussian_mixture(rows.train, plan.num_units, num_restarts=3, seed=seed)
+    components = sub.learning.fit_gaussian_mixture(
+        rows.train, plan.num_units, num_restarts=3, seed=seed
+    )
     if kind == "NPC²":
-        return sub.squared_gaussian_mixture(*components)
-    return sub.monotonic_gaussian_mixture(*components)
+        return sub.reductions.squared_gaussian_mixture(*components)
+    return sub.reductions.monotonic_gaussian_mixture(*components)
 
 
 PLANS = {
@@ -191,7 +193,7 @@ def estimator(rows: Splits, num_seeds: int) -> list[Result]:
         begin = time.process_time()
         model = sub.SubtractiveMixture(random_state=seed).fit(together)
         seconds = time.process_time() - begin
-        note = {sub.MultivariateGaussian: "flat", sub.TiedGaussian: "frames"}.get(
+        note = {sub.MultivariateGaussian: "flat", sub.SemiTiedGaussian: "frames"}.get(
             type(model.density_.families[0]), "tree"
         )
         score = model.score(rows.test.double().numpy())

@@ -24,12 +24,15 @@ import torch
 from torch import Tensor
 
 import subtractive as sub
+from subtractive.circuits.evaluation import evaluate
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import labels, square_leaf
 from subtractive.inputs import signed_mixture
 from subtractive.inputs.base import InputFamily, Window
 from subtractive.numerics.inversion import invert
-from subtractive.numerics.scaled import log_magnitude
+from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.scaled import log_sum_of_squares
+from subtractive.regions.folding import LeafCall
 
 TREES: dict[str, Callable[[int], sub.RegionGraph]] = {
     "linear": sub.linear_tree,
@@ -62,7 +65,7 @@ def build(tree: str, family: str, num_variables: int, num_units: int) -> sub.Squ
             TREES[tree](num_variables),
             FAMILIES[family],
             num_units=num_units,
-            initialise=sub.normal(),
+            initialise=sub.init.normal(),
             seed=0,
             dtype=torch.float64,
         )
@@ -169,15 +172,14 @@ def log_below(model: sub.SquaredCircuit, x: Tensor, variable: int, bound: Tensor
         r for r in circuit.graph.input_regions if variable in circuit.graph.regions[r].scope
     )
     marks[here] = "cut"
-    route = circuit.route(marks)
-    leaves = []
-    for entry in route.entries:
-        layer = circuit.input_layer(entry.layer)
-        if entry.label == "cut":
-            leaves.append(layer.gram(entry.folds, Window(upper=bound[None])))
-        else:
-            leaves.append(square_leaf(layer, entry, evidence))
-    return log_magnitude(circuit.root(route, leaves))
+
+    def leaf(call: LeafCall, rows: Tensor | None, dtype: torch.dtype | None) -> LeafMessage:
+        layer = circuit.input_layers[call.layer]
+        if call.label == "cut":
+            return layer.gram(call.folds, Window(upper=bound[None]))
+        return square_leaf(layer, call, evidence)
+
+    return log_sum_of_squares(evaluate(circuit.refold(marks), circuit.sum_layers, leaf))[0]
 
 
 Function = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]

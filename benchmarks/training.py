@@ -29,14 +29,15 @@ from torch import Tensor
 
 import subtractive as sub
 from benchmarks.peers.cirkit_client import Peer, check_same_circuit
+from studies.models.profiling import cpu_seconds, peak_megabytes, wall_seconds
 from subtractive.circuits.circuit import Circuit
-from subtractive.experiments.measuring import cpu_seconds, peak_megabytes, wall_seconds
+from subtractive.circuits.evaluation import reference
 from subtractive.inference.partition import square_integrals
 from subtractive.learning.batches import as_batches
 from subtractive.learning.distributed import Group
 from subtractive.learning.objective import negative_log_likelihood
 from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import log_magnitude, settle
+from subtractive.numerics.scaled import log_sum_of_squares, to_scaled
 
 TREES: dict[str, Callable[[int], sub.RegionGraph]] = {
     "binary": sub.random_binary_tree,
@@ -98,10 +99,10 @@ class Training:
         """The same loss by the paper's signed logarithms."""
         circuit = self.density.circuit
         value, gram = (
-            settle(LeafMessage(*circuit.climb(circuit.straight, leaves, circuit.signed_log)))
-            for leaves in (circuit.values(self.batch.evidence.x), square_integrals(circuit))
+            to_scaled(LeafMessage(*reference(circuit.schedule, circuit.sum_layers, leaves)))
+            for leaves in (circuit.values_at(self.batch.evidence.x), square_integrals(circuit))
         )
-        return log_magnitude(gram)[0] - log_magnitude(value).mean()
+        return log_sum_of_squares(gram)[0, 0] - log_sum_of_squares(value).mean()
 
     def step(self, loss: Callable[[], Tensor]) -> None:
         self.optimiser.zero_grad()
@@ -117,7 +118,7 @@ class Training:
 def bare_products(circuit: Circuit) -> Callable[[], None]:
     """The matrix products of a step, on random numbers."""
     layers = []
-    for layer in circuit.all_layers():
+    for layer in circuit.sum_layers:
         f, o, i = layer.weights().shape
         weight, values, slopes = (
             torch.randn(f, *shape) for shape in ((o, i), (NUM_ROWS, i), (NUM_ROWS, o))

@@ -1,73 +1,49 @@
 """Densities from files: what a description names is built, and its numbers are filled in.
 
-Only names in the tables below can be built, nothing is executed, and nothing is allocated that
-is larger than the numbers in the file.
+Only classes that are registered can be built (:mod:`subtractive.io.registry`): those of this
+package, and those of others whose modules the user has imported. Nothing is imported or executed
+because a file says so, and nothing is allocated that is larger than the numbers in the file.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import pkgutil
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import fields
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from subtractive import inputs as inputs_package
 from subtractive.circuits.building import family_of_region, fold_labels
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer, SumLayer
-from subtractive.circuits.weights import ComplexWeights, PositiveWeights, RealWeights, Weights
+from subtractive.circuits.layers import LAYERS, Layer
+from subtractive.circuits.weights import WEIGHTS, Weights
 from subtractive.densities.base import Density, Restriction
 from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
-from subtractive.inputs.atoms import WithAtoms
-from subtractive.inputs.base import InputFamily
-from subtractive.inputs.binomial import Binomial
-from subtractive.inputs.categorical import Categorical
-from subtractive.inputs.embedding import Embedding
-from subtractive.inputs.gaussian import Gaussian
+from subtractive.inputs.base import FAMILIES, InputFamily
 from subtractive.inputs.layer import InputLayer
-from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
-from subtractive.inputs.rbf import RBF
-from subtractive.inputs.spline import Spline
-from subtractive.inputs.tied_gaussian import TiedGaussian
 from subtractive.io.files import FileFormatError, read_tensors
+from subtractive.regions.folding import FoldedSchedule, fold, upward
 from subtractive.regions.graph import RegionGraph
-from subtractive.regions.schedule import Schedule, fold
 
-FAMILIES: dict[str, type[InputFamily]] = {
-    family.__name__: family
-    for family in (
-        Binomial,
-        Categorical,
-        Embedding,
-        Gaussian,
-        MultivariateGaussian,
-        RBF,
-        Spline,
-        TiedGaussian,
-        WithAtoms,
-    )
-}
-LAYERS: dict[str, type[Layer]] = {
-    layer.__name__: layer for layer in (HadamardLayer, KroneckerLayer, SumLayer)
-}
-# The name of the parameter, and the weights that have it in a given shape.
-WEIGHTS: dict[str, tuple[str, Callable[[Sequence[int]], Weights]]] = {
-    "RealWeights": ("value", lambda shape: RealWeights(torch.ones(*shape))),
-    "PositiveWeights": ("log_value", lambda shape: PositiveWeights(torch.ones(*shape))),
-    "ComplexWeights": (
-        "parts",
-        lambda shape: ComplexWeights(torch.ones(*shape[:-1], dtype=torch.complex64)),
-    ),
-}
+# Classes enter the registries when they are defined: those of this package are defined now.
+for _module in pkgutil.iter_modules(inputs_package.__path__, "subtractive.inputs."):
+    import_module(_module.name)
+
 # Parameters that are logarithms of numbers that may be zero.
 LOGARITHMS = {"log_value", "logits", "log_coefficient", "log_atom"}
 # Whole numbers in a description may exceed the count of numbers in the file by this much.
 _MOST_STATES = 2**16
+# So many numbers need not be counted before they are made.
+_SMALL = 2**20
 
 
 class Stored(NamedTuple):
@@ -80,9 +56,13 @@ class Stored(NamedTuple):
         """The tensors of a part."""
         return Stored(self.tensors, f"{self.prefix}{name}.")
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor."""
-        return tuple(self.tensors[self.prefix + name].shape)
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all tensors of this part, by name."""
+        return {
+            name.removeprefix(self.prefix): tuple(tensor.shape)
+            for name, tensor in self.tensors.items()
+            if name.startswith(self.prefix)
+        }
 
     @property
     def size(self) -> int:
@@ -138,18 +118,19 @@ def _density(data: Mapping[str, Any], stored: Stored) -> Density:
 def _circuit(data: Mapping[str, Any], stored: Stored) -> Circuit:
     graph = RegionGraph.from_description(data["graph"])
     families = family_of_region(graph, [_family(entry, stored) for entry in data["families"]])
-    kinds = [LAYERS[name] for name in data["layers"]]
+    kinds = [LAYERS.find(name) for name in data["layers"]]
     labels = fold_labels(graph, families)
-    schedule = fold(graph, labels, sum_inputs=_has_sums_of_inputs(graph, labels, len(kinds)))
+    sum_inputs = _has_sums_of_inputs(graph, labels, len(kinds))
+    schedule = fold(upward(graph, labels, sum_inputs=sum_inputs))
     inputs = [
         _input_layer(
-            [families[region] for region in regions],
-            [sorted(graph.regions[region].scope) for region in regions],
+            [families[region] for region in leaf.regions],
+            [sorted(graph.regions[region].scope) for region in leaf.regions],
             num_units,
             stored.below(f"inputs.{number}"),
         )
-        for number, (regions, num_units) in enumerate(
-            zip(schedule.inputs, data["input_units"], strict=True)
+        for number, (leaf, num_units) in enumerate(
+            zip(schedule.leaves, data["input_units"], strict=True)
         )
     ]
     layers = [
@@ -162,12 +143,12 @@ def _circuit(data: Mapping[str, Any], stored: Stored) -> Circuit:
 
 def _has_sums_of_inputs(graph: RegionGraph, labels: Mapping[int, Any], count: int) -> bool:
     """Whether sums stand between inputs and products, which makes more layers."""
-    return len(fold(graph, labels, sum_inputs=False).steps) != count
+    return len(fold(upward(graph, labels, sum_inputs=False)).calls) != count
 
 
 def _family(data: Mapping[str, Any], stored: Stored) -> InputFamily:
     facts = dict(data)
-    family = FAMILIES[facts.pop("family")]
+    family = FAMILIES.find(facts.pop("family"))
     # A fact may be missing where it has a default: the file is older than the fact.
     if not set(facts) <= {entry.name for entry in fields(family)}:  # type: ignore[arg-type]
         raise ValueError(f"{family.__name__} has other facts than {sorted(facts)}.")
@@ -178,7 +159,9 @@ def _family(data: Mapping[str, Any], stored: Stored) -> InputFamily:
             facts[name] = _family(value, stored)
         elif isinstance(value, int) and value > stored.size + _MOST_STATES:
             raise ValueError(f"{name} is {value}, more than the file has numbers.")
-    return family(**facts)
+    built = family(**facts)
+    built.describe()  # raises for what save() would not have written
+    return built
 
 
 def _input_layer(
@@ -187,12 +170,7 @@ def _input_layer(
     num_units: int,
     stored: Stored,
 ) -> InputLayer:
-    shapes = {
-        name.removeprefix(stored.prefix): tuple(tensor.shape)
-        for name, tensor in stored.tensors.items()
-        if name.startswith(stored.prefix)
-    }
-
+    shapes = stored.shapes()
     is_shared = len(scopes) > 1 and all(shape[:1] == (1,) for shape in shapes.values())
 
     def build() -> InputLayer:
@@ -200,24 +178,40 @@ def _input_layer(
             families, scopes, num_units=num_units, generator=None, is_shared=is_shared
         )
 
-    with torch.device("meta"):  # shapes without memory
-        expected = {name: tuple(t.shape) for name, t in build().state_dict().items()}
+    # Shapes without memory take torch long to prepare: not for what is small for certain.
+    is_small = num_units * sum(map(_most_numbers, families, scopes)) <= _SMALL
+    with nullcontext() if is_small else torch.device("meta"):
+        layer = build()
+    expected = {name: tuple(tensor.shape) for name, tensor in layer.state_dict().items()}
     if shapes != expected:
         raise ValueError(f"expected inputs of shapes {expected}, found {shapes}.")
-    return build()
+    return layer if is_small else build()
+
+
+def _most_numbers(family: InputFamily, scope: Sequence[int]) -> int:
+    """How many numbers one unit over some variables may have, at most."""
+    return max(len(scope) ** 2, _largest(family.describe()))
+
+
+def _largest(fact: object) -> int:
+    """The largest whole number in a description, or how many entries it has."""
+    if isinstance(fact, Mapping | list | tuple):
+        entries = list(fact.values()) if isinstance(fact, Mapping) else list(fact)
+        return max([len(entries), *map(_largest, entries)])
+    return fact if isinstance(fact, int) else 0
 
 
 def _weights(name: str, stored: Stored) -> Weights:
-    parameter, make = WEIGHTS[name]
-    return make(stored.shape(parameter))
+    (shape,) = stored.shapes().values()
+    return WEIGHTS.find(name).of_shape(shape)
 
 
 def _check_widths(
-    schedule: Schedule, inputs: Sequence[InputLayer], layers: Sequence[Layer]
+    schedule: FoldedSchedule, inputs: Sequence[InputLayer], layers: Sequence[Layer]
 ) -> None:
     """Every layer must fit onto those below it."""
     widths = [layer.num_units for layer in inputs]
-    for step, layer in zip(schedule.steps, layers, strict=True):
+    for step, layer in zip(schedule.calls, layers, strict=True):
         regions, outputs, width = layer.weights().shape
         below = [widths[source] for source in step.sources]
         if (regions, width) != (len(step.regions), layer.num_inputs(below)) or outputs == 0:

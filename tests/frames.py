@@ -33,7 +33,7 @@ def mixed_frame(num_rows: int = 300, seed: int = 0) -> pd.DataFrame:
     return frame
 
 
-BOUNDS = {"share": sub.Continuous(0, 1), "income": sub.Continuous(0)}
+BOUNDS = {"share": sub.tables.Continuous(0, 1), "income": sub.tables.Continuous(0)}
 
 
 def quick(**settings: object) -> sub.SubtractiveMixture:

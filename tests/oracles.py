@@ -39,20 +39,20 @@ def grid(axes):
 def layer_of_region(circuit):
     """region -> (layer, weight matrix as numpy)."""
     place = {}
-    for k, step in enumerate(circuit.schedule.steps):
-        weight = circuit.layer(k).weights().detach().numpy()
-        for fold, region in enumerate(step.regions):
-            place[region] = (circuit.layer(k), weight[fold])
+    for k, call in enumerate(circuit.schedule.calls):
+        weight = circuit.sum_layers[k].weights().detach().numpy()
+        for fold, region in enumerate(call.regions):
+            place[region] = (circuit.sum_layers[k], weight[fold])
     return place
 
 
 def input_of_region(circuit):
     """region -> (family, its tensors as numpy, scope)."""
     place = {}
-    for k, regions in enumerate(circuit.schedule.inputs):
-        layer = circuit.input_layer(k)
+    for k, leaf in enumerate(circuit.schedule.leaves):
+        layer = circuit.input_layers[k]
         tensors = {name: t.detach().numpy() for name, t in layer.tensors(slice(None)).items()}
-        for fold, region in enumerate(regions):
+        for fold, region in enumerate(leaf.regions):
             numbers = {name: t[fold] for name, t in tensors.items()}
             place[region] = (layer.family, numbers, layer.scopes[fold])
     return place
@@ -217,3 +217,12 @@ def _mp_mixed(weight, gram):
         [sum(a[i] * gram[i][j] * mpmath.conj(b[j]) for i in units for j in units) for b in weight]
         for a in weight
     ]
+
+
+def integral_over_rectangle(log_density, low, high, points=801):
+    """∫∫ exp(log_density) over a rectangle, by the trapezoidal rule on a fine grid."""
+    lines = [
+        torch.linspace(a, b, points, dtype=torch.float64) for a, b in zip(low, high, strict=True)
+    ]
+    values = log_density(torch.cartesian_prod(*lines)).exp().reshape(points, points)
+    return float(torch.trapezoid(torch.trapezoid(values, lines[1]), lines[0]))

@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pytest
 import torch
 from oracles import all_states, gauss_legendre, grid
 
@@ -19,9 +20,9 @@ GRAPHS = {
 }
 LAYERS = {"hadamard": sub.HadamardLayer, "kronecker": sub.KroneckerLayer}
 WEIGHTS = {
-    "real": (sub.real_weights, sub.normal()),
-    "positive": (sub.positive_weights, sub.uniform()),
-    "complex": (sub.complex_weights, sub.normal()),
+    "real": (sub.real_weights, sub.init.normal()),
+    "positive": (sub.positive_weights, sub.init.uniform()),
+    "complex": (sub.complex_weights, sub.init.normal()),
 }
 NUM_STATES = 3
 DISCRETE = {
@@ -37,6 +38,40 @@ CONTINUOUS = {
 ATOMS = (0.0, 1.5)
 FAMILIES = DISCRETE | CONTINUOUS | {"atoms": sub.WithAtoms(sub.Gaussian(), ATOMS)}
 KINDS = list(itertools.product(GRAPHS, FAMILIES, LAYERS, WEIGHTS, (1, 3)))
+
+
+def _choices(kinds, count):
+    """What occurs together in some kinds, so many choices at a time."""
+    return {some for kind in kinds for some in itertools.combinations(enumerate(kind), count)}
+
+
+def covering(kinds):
+    """Few of the kinds, in which every pair of choices that occurs in all of them occurs.
+
+    Greedy: next comes the kind with most pairs that are still missing; among equals, with most
+    triples; among those, the first.
+    """
+    pairs, triples = _choices(kinds, 2), _choices(kinds, 3)
+    chosen = []
+    while pairs:
+        chosen.append(
+            max(
+                kinds,
+                key=lambda k: (len(pairs & _choices([k], 2)), len(triples & _choices([k], 3))),
+            )
+        )
+        pairs -= _choices(chosen[-1:], 2)
+        triples -= _choices(chosen[-1:], 3)
+    return chosen
+
+
+def every_kind(names, kinds):
+    """Run a test on a covering set of kinds, and on all others where slow tests run."""
+    few = set(covering(kinds))
+    return pytest.mark.parametrize(
+        names,
+        [pytest.param(*kind, marks=[] if kind in few else [pytest.mark.slow]) for kind in kinds],
+    )
 
 
 def build(graph, family, *, layer="hadamard", weights="real", outputs=1, d=4, seed=0, **options):

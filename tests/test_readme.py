@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from subtractive.cli import main
+from subtractive.cli.main import main
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 TABLE, CIRCUIT = re.findall(r"```python\n(.*?)```", README, re.DOTALL)

@@ -15,7 +15,7 @@ from browser import look_at, photograph
 from scipy.integrate import trapezoid
 
 import subtractive as sub
-from subtractive.cli import main
+from subtractive.cli.main import main
 from subtractive.report import baselines
 from subtractive.report.dependence import mutual_information, strongest
 from subtractive.report.page import SECTIONS
@@ -91,7 +91,7 @@ TABLES = {
         hostile,
     )
 }
-BOUNDS = {"share": sub.Continuous(0, 1), "income": sub.Continuous(0)}
+BOUNDS = {"share": sub.tables.Continuous(0, 1), "income": sub.tables.Continuous(0)}
 
 
 def fitted(frame, **settings):
@@ -149,6 +149,10 @@ def test_every_table_becomes_a_page_that_stands_alone(make, tmp_path):
     reader = Reader(page)
     headings = re.findall(r"<h2>(.*?)</h2>", page)
     assert headings == list(SECTIONS)
+    policy = reader.named("meta")[1]  # after the charset, before anything it could forbid
+    assert policy["http-equiv"] == "Content-Security-Policy"
+    assert policy["content"].startswith("default-src 'none'; img-src data:; style-src")
+    assert "script-src" not in policy["content"]
     assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in reader.tags}
     assert all(link["href"].startswith("#") for link in reader.named("a"))
     assert "url(" not in page
@@ -308,7 +312,7 @@ def test_what_is_no_model_of_a_table_is_refused(tmp_path):
     with pytest.raises(ValueError, match="a report shows a SubtractiveMixture"):
         sub.write_report(density, torch.zeros(3, 2), tmp_path / "page.html")
     frame = one_number(np.random.default_rng(0))
-    with pytest.raises(FileNotFoundError, match="its folder does not exist"):
+    with pytest.raises(FileNotFoundError, match="does not exist. Create it first"):
         sub.write_report(fitted(frame), frame, tmp_path / "nowhere" / "page.html")
     with pytest.raises(ValueError, match="feature names"):
         sub.write_report(fitted(frame), frame.rename(columns=str.upper), tmp_path / "page.html")

@@ -76,7 +76,10 @@ DENSITIES = {
     "grouped": (grouped, [[0.0, 1, 2, 3]]),
     "monotonic": (positive, [[0.0, 1, 2, 3]]),
     "mixture": (lambda: sub.Mixture([grouped(0), positive()]), [[0.0, 1, 2, 3]]),
-    "frames": (lambda: sub.gaussian_frames(torch.eye(3).repeat(4, 1), 2, 3), [[0.5, 1, 0]]),
+    "frames": (
+        lambda: sub.learning.semi_tied_mixture(torch.eye(3).repeat(4, 1), 2, 3),
+        [[0.5, 1, 0]],
+    ),
     "marginal": (lambda: grouped().marginal([2, 0]), [[0.5, 1]]),
     "conditional": (lambda: mixed().condition({1: 2}), [[0.5, 0.25, 3]]),
     "both": (lambda: mixed().condition({1: 2}).marginal([2]), [[3.0]]),
@@ -133,7 +136,7 @@ def test_a_tree_of_a_thousand_variables_is_saved(tmp_path):
 
 
 def test_a_written_out_square_is_not_saved(tmp_path):
-    square = sub.square(grouped().circuit)
+    square = sub.materialise_square(grouped().circuit)
     with pytest.raises(ValueError, match="Save the density of the circuit that was squared"):
         sub.SquaredCircuit(square).save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
@@ -228,8 +231,18 @@ def mutations(value, generator):
     return changed
 
 
-@pytest.mark.parametrize("make", [mixed, grouped, DENSITIES["a mixture's marginal"][0]])
-def test_descriptions_that_were_tampered_with_are_refused_or_harmless(make, tmp_path):
+def use(density):
+    """Whatever one does with a density: none of it may fail."""
+    x = density.sample(3, generator=torch.Generator().manual_seed(0))
+    assert not density.log_prob(x).isnan().any()
+    x[:, 0] = float("nan")
+    assert not density.impute(x).isnan().any()
+    density.mean()
+    density.variance()
+
+
+@pytest.mark.parametrize("make", [make for make, _ in DENSITIES.values()], ids=DENSITIES)
+def test_forged_descriptions_are_refused_or_those_of_other_models(make, tmp_path):
     """The checksum is right, as an attacker's would be: the description itself must not harm."""
     path = tmp_path / "model"
     density = make()
@@ -237,16 +250,16 @@ def test_descriptions_that_were_tampered_with_are_refused_or_harmless(make, tmp_
     tensors, description = read_tensors(path, "model")
     generator = random.Random(0)
     refused = 0
-    for _ in range(400):
-        changed = mutations(description, generator)
-        write_tensors(path, "model", tensors, changed)
+    for _ in range(150):
+        write_tensors(path, "model", tensors, mutations(description, generator))
         try:
             loaded = sub.load(path)
         except sub.FileFormatError:
             refused += 1
         else:  # what was changed does not matter, or is another model of the same numbers
             assert loaded.state_dict().keys() == density.state_dict().keys()
-    assert refused > 300
+            use(loaded)
+    assert 100 < refused < 150
 
 
 def test_tensors_that_do_not_fit_are_refused(tmp_path):

@@ -27,7 +27,7 @@ from cirkit.templates.utils import Parameterization, parameterization_to_factory
 from cirkit.utils.scope import Scope
 from torch import Tensor
 
-from subtractive.experiments.measuring import cpu_seconds, peak_megabytes, wall_seconds
+from studies.models.profiling import cpu_seconds, peak_megabytes, wall_seconds
 
 
 class Peer:

@@ -6,14 +6,22 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
-from subtractive.circuits.layers import Layer, SumLayer
+from subtractive.circuits.layers import (
+    ElementwiseLayer,
+    KroneckerLayer,
+    Layer,
+    SumLayer,
+    kronecker,
+    mix,
+)
 from subtractive.circuits.weights import Weights
 from subtractive.inputs.base import InputFamily
-from subtractive.inputs.embedding import whole_number
 from subtractive.inputs.layer import InputLayer
+from subtractive.numerics.validation import whole_number
+from subtractive.regions.folding import FoldedSchedule
 from subtractive.regions.graph import RegionGraph
-from subtractive.regions.schedule import Schedule
 
 
 class Widths(NamedTuple):
@@ -76,7 +84,7 @@ def fold_labels(graph: RegionGraph, families: Mapping[int, InputFamily]) -> dict
 
 def build_inputs(
     graph: RegionGraph,
-    schedule: Schedule,
+    schedule: FoldedSchedule,
     families: Mapping[int, InputFamily],
     widths: Widths,
     generator: torch.Generator | None,
@@ -86,32 +94,70 @@ def build_inputs(
     """One input layer for each input tensor of the schedule."""
     return [
         InputLayer(
-            [families[region] for region in regions],
-            [sorted(graph.regions[region].scope) for region in regions],
+            [families[region] for region in leaf.regions],
+            [sorted(graph.regions[region].scope) for region in leaf.regions],
             num_units=widths.inputs,
             generator=generator,
             is_shared=is_shared,
         )
-        for regions in schedule.inputs
+        for leaf in schedule.leaves
     ]
 
 
 def build_layers(
-    schedule: Schedule,
+    schedule: FoldedSchedule,
     widths: Widths,
     product: type[Layer],
     draw: Callable[[tuple[int, int, int]], Weights],
 ) -> list[Layer]:
     """One product-and-sum layer for each step of the schedule."""
     layers: list[Layer] = []
-    sizes = [widths.inputs] * len(schedule.inputs)
-    for step in schedule.steps:
-        last = step is schedule.steps[-1]
-        kind = product if len(step.sources) > 1 else SumLayer
-        num_inputs = kind.num_inputs([sizes[source] for source in step.sources])
+    sizes = [widths.inputs] * len(schedule.leaves)
+    for call in schedule.calls:
+        last = call is schedule.calls[-1]
+        kind = product if len(call.sources) > 1 else SumLayer
+        num_inputs = kind.num_inputs([sizes[source] for source in call.sources])
         sizes.append(widths.outputs if last else widths.inner)
-        layers.append(kind(draw((len(step.regions), sizes[-1], num_inputs))))
+        layers.append(kind(draw((len(call.regions), sizes[-1], num_inputs))))
     return layers
+
+
+@torch.no_grad()
+def check_layers(
+    layers: Sequence[Layer], schedule: FoldedSchedule, input_widths: Sequence[int]
+) -> None:
+    """Refuse layers whose product is not linear in each child: squaring needs that."""
+    widths = list(input_widths)
+    for layer, call in zip(layers, schedule.calls, strict=True):
+        weight = layer.weight(call.folds)
+        if not isinstance(layer, ElementwiseLayer | KroneckerLayer):
+            _check_product(layer, weight, [widths[source] for source in call.sources])
+        widths.append(weight.shape[1])
+
+
+def _check_product(layer: Layer, weight: Tensor, widths: Sequence[int]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    factors = [
+        torch.randn(len(weight), 3, width, generator=generator, dtype=torch.float64)
+        for width in widths
+    ]
+    factors = [factor.to(weight) for factor in factors]
+    every = slice(0, len(weight))
+    product = layer.product(factors, every)
+    shape = (len(weight), 3, weight.shape[2])
+    if product.shape != shape:
+        raise ValueError(
+            f"{type(layer).__name__}.product must return {shape[2]} units (f, n, k) as num_inputs "
+            f"says: expected shape {shape}, got {tuple(product.shape)}."
+        )
+    expected = mix(layer.expanded(weight, widths, every), kronecker(factors))
+    found, size = mix(weight, product), mix(weight.abs(), product.abs()).amax()
+    if not bool(((found - expected).abs() <= 1e-4 * size + 1e-30).all()):
+        raise ValueError(
+            f"the product of {type(layer).__name__} is not linear in each of its children, so "
+            "that the square of a circuit with it is no circuit. Every term must be a product of "
+            "one unit of each child."
+        )
 
 
 def check_widths(num_units: int, num_outputs: int, num_input_units: int | None) -> Widths:

@@ -14,10 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import Scaled, multiply, normalise_rows, settle
-
-Message = LeafMessage | Scaled
+from subtractive.numerics.scaled import Message, multiply, normalise_rows
 
 
 class Environment(NamedTuple):
@@ -82,7 +79,7 @@ def below_hadamard(above: Environment, siblings: Sequence[Message]) -> Environme
 
 def below_kronecker(above: Environment, siblings: Sequence[Message], slot: int) -> Environment:
     """The environment of factor ``slot`` of ``a ⊗ b ⊗ ...`` given the others, in their order."""
-    others = [settle(sibling).mantissa[0].to(above.left.dtype) for sibling in siblings]
+    others = [multiply([sibling]).mantissa[0].to(above.left.dtype) for sibling in siblings]
     widths = [other.shape[1] for other in others]
     widths.insert(slot, above.left.shape[-1] // math.prod(widths))
     # (n, r, sibling, sibling, ..., own): each sibling's axis comes after r in its turn.

@@ -1,8 +1,8 @@
 """Sum, Hadamard and Kronecker layers, on vectors and on grams (paper: Defs. 1 and A.6, Alg. 1).
 
-Each layer is followed by its sum, as in the paper: ``W a``, ``W (a ⊙ b)`` and ``W (a ⊗ b)``. On
-the square, vectors become grams: ``W A Wᴴ``, ``W (A ⊙ B) Wᴴ`` and ``W (A ⊗ B) Wᴴ``; neither
-``W ⊗ W`` nor ``A ⊗ B`` is ever formed.
+A layer multiplies the units of its children and sums the products: ``W a``, ``W (a ⊙ b)`` and
+``W (a ⊗ b)``. On the square, vectors become grams: ``W A Wᴴ``, ``W (A ⊙ B) Wᴴ`` and
+``W (A ⊗ B) Wᴴ``; neither ``W ⊗ W`` nor ``A ⊗ B`` is ever formed.
 """
 
 from __future__ import annotations
@@ -10,29 +10,28 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import final
+from functools import reduce
+from typing import Any, NoReturn, final
 
 import torch
 from torch import Tensor, nn
 
-from subtractive.circuits.congruence import congruence
 from subtractive.circuits.environment import Environment, below_hadamard, below_kronecker
+from subtractive.circuits.gram_sandwich import gram_sandwich
 from subtractive.circuits.weights import Weights
+from subtractive.io.registry import Registry
 from subtractive.numerics.leaf_message import Index, LeafMessage, pick
-from subtractive.numerics.scaled import Scaled, joined, multiply, rescale, settle
-from subtractive.numerics.signed_log import (
-    SignedLog,
-    kronecker_signed,
-    mix_signed,
-    multiply_signed,
-    signed_log,
-)
+from subtractive.numerics.scaled import Message, Product, added, multiply, outer
+from subtractive.numerics.signed_log import SignedLog, kronecker_signed, multiply_signed
+from subtractive.regions.folding import CONTRACTION, TRANSPOSED, FoldedSchedule
 
 
 def mix(weight: Tensor, values: Tensor) -> Tensor:
     """``y = W x``: weights (f, o, i), values (f, n, i), result (f, n, o)."""
-    dtype = torch.promote_types(weight.dtype, values.dtype)
-    return torch.bmm(values.to(dtype), weight.to(dtype).mT)
+    if weight.dtype != values.dtype:
+        dtype = torch.promote_types(weight.dtype, values.dtype)
+        weight, values = weight.to(dtype), values.to(dtype)
+    return torch.bmm(values, weight.mT)
 
 
 def mix_gram(weight: Tensor, gram: Tensor, other: Tensor) -> Tensor:
@@ -72,102 +71,190 @@ def mix_kronecker_gram(weight: Tensor, grams: Sequence[Tensor], other: Tensor) -
     return torch.unflatten(mixed, 1, (rows, outputs))
 
 
+LAYERS: Registry[Layer] = Registry("layer")
+
+
 class Layer(nn.Module, ABC):
-    """A product of child regions followed by a sum; ``folds`` picks regions of the layer."""
+    """A product of child regions followed by a sum; ``folds`` picks regions of the layer.
+
+    A layer of one's own defines :meth:`num_inputs` and :meth:`product`, see docs/extending.md. All
+    else follows, because a product that is linear in each child is a Kronecker product followed
+    by a matrix; one that is not is refused when a circuit is built of it.
+    """
+
+    def __init_subclass__(cls, old_names: Sequence[str] = (), **options: Any) -> None:  # noqa: ANN401
+        super().__init_subclass__(**options)
+        LAYERS.add(cls, old_names)
+
+    @property
+    def name_in_files(self) -> str:
+        """The name of this layer in files; ``ValueError`` if it could not be loaded again."""
+        name = LAYERS.name_of(type(self))
+        try:
+            twin = type(self)(self.weights)
+        except TypeError as error:
+            raise ValueError(f"{name} cannot be saved: {name}(weights) fails ({error}).") from None
+        if [t.shape for t in twin.state_dict().values()] != [
+            t.shape for t in self.state_dict().values()
+        ]:
+            raise ValueError(f"{name} cannot be saved: {name}(weights) has other parameters.")
+        return name
 
     def __init__(self, weights: Weights) -> None:
         super().__init__()
         self.weights = weights
 
-    def weight(self, folds: Index) -> Tensor:
-        """The weights of some regions, (f, o, i)."""
-        return pick(self.weights(), folds)
-
     @staticmethod
     @abstractmethod
     def num_inputs(widths: Sequence[int]) -> int:
-        """The number of product units over children of these widths."""
-
-    @staticmethod
-    @abstractmethod
-    def num_connections(widths: Sequence[int]) -> int:
-        """The inputs of all product units: the layer's share of the circuit's size."""
+        """The number k of product units over children of these widths."""
 
     @abstractmethod
-    def product(self, children: Sequence[LeafMessage | Scaled]) -> Scaled:
-        """The product of vectors (f, n, ...) that the layer's sum is taken of."""
+    def product(self, factors: Sequence[Tensor], folds: Index) -> Tensor:
+        """The product units (f, n, k) of vectors (f, n, i), one for each child."""
 
-    @abstractmethod
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether product unit i is the product of the children's units i, and nothing else."""
+        return False
+
+    @property
+    def is_non_negative(self) -> bool:
+        """Whether the layer keeps non-negative numbers so, whatever its parameters."""
+        return False
+
+    def weight(self, folds: Index) -> Tensor:
+        """The weights of some regions, (f, o, k)."""
+        return pick(self.weights(), folds)
+
+    def expanded(self, weight: Tensor, widths: Sequence[int], folds: Index) -> Tensor:
+        """``W T``: weights (f, o, i·j·...) of the Kronecker product of children of these widths.
+
+        The matrix T (f, k, i·j·...) is what the product makes of all combinations of units.
+        """
+        bases = []
+        for slot, width in enumerate(widths):
+            eye = torch.eye(width, dtype=weight.dtype, device=weight.device)
+            before, after = math.prod(widths[:slot]), math.prod(widths[slot + 1 :])
+            basis = eye[None, :, None].expand(before, -1, after, -1).reshape(1, -1, width)
+            bases.append(basis.expand(len(weight), -1, -1))  # (f, i·j·..., i)
+        return weight @ self.product(bases, folds).mT.to(weight.dtype)
+
+    def vector(self, children: Sequence[Message], folds: Index) -> Product:
+        """The product units of vectors, before their sum."""
+        factors = [multiply([child]) for child in children]
+        mantissa = self.product([factor.mantissa for factor in factors], folds)
+        return Product(mantissa, _scale_of(factors), float(len(factors)))
+
+    def sum_gram(
+        self, children: Sequence[Message], weight: Tensor, other: Tensor | None = None
+    ) -> Product:
+        """``W P Wᴴ``, or ``W P Vᴴ``, of the gram P of the product units; weights are expanded.
+
+        The scale and the number of errors are those of P.
+        """
+        factors = [multiply([child]) for child in children]
+        grams = [f.mantissa if f.mantissa.dim() == 4 else outer(f.mantissa) for f in factors]
+        sums = mix_kronecker_gram(weight, grams, weight if other is None else other)
+        scales = [
+            f.log_scale if f.log_scale is None or f.mantissa.dim() == 4 else 2 * f.log_scale
+            for f in factors
+        ]
+        return Product(sums, reduce(added, scales), 2.0 * len(factors))
+
+    def reference(self, children: Sequence[LeafMessage | SignedLog]) -> SignedLog:
+        """The product in signed log arithmetic, vectors or grams; weights are expanded."""
+        return kronecker_signed(children)
+
+    def latent(self, children: Sequence[Message]) -> Tensor:
+        """The product units (f, n, i·j·...) whose weights are expanded, to be chosen from."""
+        return kronecker([multiply([child]).mantissa for child in children])
+
     def units_of_children(self, units: Tensor, widths: Sequence[int]) -> list[Tensor]:
-        """The unit of each child that a product unit (f, n) is made of."""
+        """The unit of each child that such a product unit (f, n) is made of."""
+        return list(torch.unravel_index(units, tuple(widths)))
 
-    @abstractmethod
-    def scaled(self, children: Sequence[LeafMessage | Scaled], folds: Index) -> Scaled:
-        """The layer's message from its children's, vectors or grams."""
-
-    @abstractmethod
-    def cross(
-        self, other: Layer, children: Sequence[LeafMessage | Scaled], folds: Index
-    ) -> Scaled:
-        """The gram of this layer with another one from the grams of their children."""
-
-    @abstractmethod
     def environment(
-        self, above: Environment, siblings: Sequence[LeafMessage | Scaled], slot: int
+        self, above: Environment, siblings: Sequence[Message], slot: int
     ) -> Environment:
-        """The environment of child ``slot`` from that of the products and the other children.
+        """The environment of child ``slot`` from that of such product units.
 
         Siblings' messages are vectors (1, n, i) where their variables are known, grams
         (1, n, i, j) where not.
         """
-
-    @abstractmethod
-    def signed_log(self, children: Sequence[LeafMessage | SignedLog], folds: Index) -> SignedLog:
-        """The same as :meth:`scaled` in the paper's signed log arithmetic."""
+        return below_kronecker(above, siblings, slot)
 
 
 @final
-class SumLayer(Layer):
-    """``W a``: weighted sums of the units of one child."""
+class KroneckerLayer(Layer):
+    """``W (a ⊗ b ⊗ ...)``: every unit of one child meets every unit of the others."""
 
     @staticmethod
     def num_inputs(widths: Sequence[int]) -> int:
-        if len(widths) > 1:
-            raise ValueError(
-                f"a sum has one child and cannot multiply {len(widths)} of them. Use "
-                "product=HadamardLayer or product=KroneckerLayer."
-            )
-        return widths[0]
+        return math.prod(widths)
 
-    @staticmethod
-    def num_connections(widths: Sequence[int]) -> int:
-        return 0
+    def product(self, factors: Sequence[Tensor], folds: Index) -> Tensor:
+        return kronecker(factors)
 
-    def product(self, children: Sequence[LeafMessage | Scaled]) -> Scaled:
-        return settle(children[0])
+    @property
+    def is_non_negative(self) -> bool:
+        return self.weights.is_non_negative
+
+    def expanded(self, weight: Tensor, widths: Sequence[int], folds: Index) -> Tensor:
+        return weight
+
+    def __init_subclass__(cls) -> NoReturn:
+        raise _final("KroneckerLayer")
+
+
+class ElementwiseLayer(Layer):
+    """The rules of products unit by unit, for which no weights need to be expanded.
+
+    The square of a Hadamard product is the Hadamard product of the squares.
+    """
+
+    def product(self, factors: Sequence[Tensor], folds: Index) -> Tensor:
+        return reduce(torch.mul, factors)
+
+    @property
+    def is_non_negative(self) -> bool:
+        return self.weights.is_non_negative
+
+    @property
+    def is_elementwise(self) -> bool:
+        return True
+
+    def expanded(self, weight: Tensor, widths: Sequence[int], folds: Index) -> Tensor:
+        return weight
+
+    def vector(self, children: Sequence[Message], folds: Index) -> Product:
+        return multiply(children)
+
+    def sum_gram(
+        self, children: Sequence[Message], weight: Tensor, other: Tensor | None = None
+    ) -> Product:
+        gram, log_scale, errors = multiply(children)
+        if other is None:
+            return Product(gram_sandwich(weight, gram), log_scale, errors)
+        return Product(mix_gram(weight, gram, other), log_scale, errors)
+
+    def reference(self, children: Sequence[LeafMessage | SignedLog]) -> SignedLog:
+        return multiply_signed(children)
+
+    def latent(self, children: Sequence[Message]) -> Tensor:
+        return multiply(children).mantissa
 
     def units_of_children(self, units: Tensor, widths: Sequence[int]) -> list[Tensor]:
-        return [units]
-
-    def scaled(self, children: Sequence[LeafMessage | Scaled], folds: Index) -> Scaled:
-        return _summed(settle(children[0]), self.weight(folds))
-
-    def cross(
-        self, other: Layer, children: Sequence[LeafMessage | Scaled], folds: Index
-    ) -> Scaled:
-        return _crossed(settle(children[0]), self.weight(folds), other.weight(folds))
-
-    def signed_log(self, children: Sequence[LeafMessage | SignedLog], folds: Index) -> SignedLog:
-        return mix_signed(self.weight(folds), signed_log(children[0]))
+        return [units] * len(widths)
 
     def environment(
-        self, above: Environment, siblings: Sequence[LeafMessage | Scaled], slot: int
+        self, above: Environment, siblings: Sequence[Message], slot: int
     ) -> Environment:
-        return above
+        return below_hadamard(above, siblings) if siblings else above
 
 
 @final
-class HadamardLayer(Layer):
+class HadamardLayer(ElementwiseLayer):
     """``W (a ⊙ b ⊙ ...)``: the children are multiplied unit by unit."""
 
     @staticmethod
@@ -179,96 +266,44 @@ class HadamardLayer(Layer):
             )
         return widths[0]
 
-    @staticmethod
-    def num_connections(widths: Sequence[int]) -> int:
-        return sum(widths)
-
-    def product(self, children: Sequence[LeafMessage | Scaled]) -> Scaled:
-        return multiply(children)
-
-    def units_of_children(self, units: Tensor, widths: Sequence[int]) -> list[Tensor]:
-        return [units] * len(widths)
-
-    def scaled(self, children: Sequence[LeafMessage | Scaled], folds: Index) -> Scaled:
-        return summed_product(children, self.weight(folds))
-
-    def cross(
-        self, other: Layer, children: Sequence[LeafMessage | Scaled], folds: Index
-    ) -> Scaled:
-        return _crossed(multiply(children), self.weight(folds), other.weight(folds))
-
-    def signed_log(self, children: Sequence[LeafMessage | SignedLog], folds: Index) -> SignedLog:
-        return mix_signed(self.weight(folds), multiply_signed(children))
-
-    def environment(
-        self, above: Environment, siblings: Sequence[LeafMessage | Scaled], slot: int
-    ) -> Environment:
-        return below_hadamard(above, siblings)
+    def __init_subclass__(cls) -> NoReturn:
+        raise _final("HadamardLayer")
 
 
 @final
-class KroneckerLayer(Layer):
-    """``W (a ⊗ b ⊗ ...)``: every unit of one child meets every unit of the others."""
+class SumLayer(ElementwiseLayer):
+    """``W a``: weighted sums of the units of one child."""
 
     @staticmethod
     def num_inputs(widths: Sequence[int]) -> int:
-        return math.prod(widths)
+        if len(widths) > 1:
+            raise ValueError(
+                f"a sum has one child and cannot multiply {len(widths)} of them. Use "
+                "product=HadamardLayer or product=KroneckerLayer."
+            )
+        return widths[0]
 
-    @staticmethod
-    def num_connections(widths: Sequence[int]) -> int:
-        return len(widths) * math.prod(widths)
-
-    def product(self, children: Sequence[LeafMessage | Scaled]) -> Scaled:
-        factors = [settle(child) for child in children]
-        return joined(kronecker([factor.mantissa for factor in factors]), factors)
-
-    def units_of_children(self, units: Tensor, widths: Sequence[int]) -> list[Tensor]:
-        return list(torch.unravel_index(units, tuple(widths)))
-
-    def scaled(self, children: Sequence[LeafMessage | Scaled], folds: Index) -> Scaled:
-        weight = self.weight(folds)
-        if any(child.is_gram for child in children):
-            return _summed_kronecker(children, weight, weight)
-        return _summed(self.product(children), weight)
-
-    def cross(
-        self, other: Layer, children: Sequence[LeafMessage | Scaled], folds: Index
-    ) -> Scaled:
-        return _summed_kronecker(children, self.weight(folds), other.weight(folds))
-
-    def signed_log(self, children: Sequence[LeafMessage | SignedLog], folds: Index) -> SignedLog:
-        return mix_signed(self.weight(folds), kronecker_signed(children))
-
-    def environment(
-        self, above: Environment, siblings: Sequence[LeafMessage | Scaled], slot: int
-    ) -> Environment:
-        return below_kronecker(above, siblings, slot)
+    def __init_subclass__(cls) -> NoReturn:
+        raise _final("SumLayer")
 
 
-def summed_product(children: Sequence[LeafMessage | Scaled], weight: Tensor) -> Scaled:
-    """``W (a ⊙ b ⊙ ...)``: the square of a Hadamard product is the product of the squares."""
-    return _summed(multiply(children), weight)
+def _scale_of(factors: Sequence[Product]) -> Tensor | None:
+    """The scale of a product of factors that stay apart."""
+    return reduce(added, [factor.log_scale for factor in factors])
 
 
-def _summed(product: Scaled, weight: Tensor) -> Scaled:
-    unit = _unit(weight)
-    if product.is_gram:
-        return rescale(joined(congruence(weight, product.mantissa), [product]), unit * unit)
-    return rescale(joined(mix(weight, product.mantissa), [product]), unit)
+def _final(name: str) -> TypeError:
+    return TypeError(
+        f"{name} cannot be subclassed: its rules for squares and samples would not follow a new "
+        "product. Subclass Layer."
+    )
 
 
-def _crossed(product: Scaled, left: Tensor, right: Tensor) -> Scaled:
-    mantissa = mix_gram(left, product.mantissa, right)
-    return rescale(joined(mantissa, [product]), _unit(left) * _unit(right))
-
-
-def _summed_kronecker(
-    children: Sequence[LeafMessage | Scaled], left: Tensor, right: Tensor
-) -> Scaled:
-    factors = [settle(child if child.is_gram else child.outer()) for child in children]
-    mantissa = mix_kronecker_gram(left, [factor.mantissa for factor in factors], right)
-    return rescale(joined(mantissa, factors), _unit(left) * _unit(right))
-
-
-def _unit(weight: Tensor) -> float:
-    return float(weight.detach().abs().amax())
+def weights_of_calls(schedule: FoldedSchedule, layers: Sequence[Layer]) -> list[Tensor]:
+    """The weights (f, o, i) of each call; nothing is summed where messages are contracted."""
+    weights = []
+    for call in schedule.calls:
+        if call.kind is not CONTRACTION:
+            weight = layers[call.layer].weight(call.folds)
+            weights.append(weight.mT if call.kind is TRANSPOSED else weight)
+    return weights

@@ -19,30 +19,32 @@ from subtractive.inputs.layer import InputLayer
 from subtractive.inputs.products import Products
 
 
-def square(circuit: Circuit) -> Circuit:
+def materialise_square(circuit: Circuit) -> Circuit:
     """The circuit of Σ_s |c_s(x)|²: K² units where ``circuit`` has K, and one output.
 
     >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, num_outputs=2, seed=0)
     >>> x = torch.randn(5, 2)
-    >>> torch.allclose(sub.square(circuit)(x)[:, 0], circuit(x).square().sum(1), rtol=1e-4)
+    >>> squared = sub.materialise_square(circuit)
+    >>> torch.allclose(squared(x)[:, 0], circuit(x).square().sum(1), rtol=1e-4)
     True
     """
-    widths = [layer.num_units for layer in circuit.input_layers()]
+    widths = [layer.num_units for layer in circuit.input_layers]
     inputs = [
-        _product_inputs(layer, _all_pairs(layer.num_units)) for layer in circuit.input_layers()
+        _product_inputs(layer, _all_pairs(layer.num_units)) for layer in circuit.input_layers
     ]
-    layers = []
-    for k, step in enumerate(circuit.schedule.steps):
-        layer = circuit.layer(k)
-        weight = layer.weights().detach()
+    layers: list[Layer] = []
+    for layer, call in zip(circuit.sum_layers, circuit.schedule.calls, strict=True):
+        children = [widths[source] for source in call.sources]
+        weight = layer.expanded(layer.weights(), children, call.folds).detach()
         outputs = weight.shape[1]
         pair = (weight[:, :, None, :, None] * weight.conj()[:, None, :, None, :]).flatten(1, 2)
-        if isinstance(layer, KroneckerLayer):
-            pair = _permute(pair, [widths[source] for source in step.sources])
+        if not layer.is_elementwise:
+            pair = _permute(pair, children)
         pair = pair.flatten(2)  # (f, o·p, i·j)
-        if k == len(circuit.layers) - 1:
+        if call is circuit.schedule.calls[-1]:
             pair = pair[:, :: outputs + 1].sum(1, keepdim=True)  # Σ_s c_s c_s: pairs (s, s) only
-        layers.append(type(layer)(_like(layer.weights, pair)))
+        kind = type(layer) if layer.is_elementwise else KroneckerLayer
+        layers.append(kind(_like(layer.weights, pair)))
         widths.append(outputs)
     return Circuit.from_layers(circuit.graph, circuit.schedule, inputs=inputs, layers=layers)
 
@@ -52,19 +54,22 @@ def square_deterministic(circuit: Circuit) -> Circuit:
     if not is_deterministic(circuit):
         raise ValueError(
             "the circuit is not deterministic: two inputs of a sum unit are non-zero together, so "
-            "that its square has cross terms. Use square(circuit)."
+            "that its square has cross terms. Use materialise_square(circuit)."
         )
     inputs = [
         _product_inputs(layer, tuple((i, i) for i in range(layer.num_units)))
-        for layer in circuit.input_layers()
+        for layer in circuit.input_layers
     ]
+    widths = [layer.num_units for layer in circuit.input_layers]
     layers: list[Layer] = []
-    for k in range(len(circuit.layers)):
-        layer = circuit.layer(k)
-        squares = layer.weights().detach().abs().square()
-        if k == len(circuit.layers) - 1:
+    for layer, call in zip(circuit.sum_layers, circuit.schedule.calls, strict=True):
+        weight = layer.expanded(layer.weights(), [widths[s] for s in call.sources], call.folds)
+        squares = weight.detach().abs().square()
+        if call is circuit.schedule.calls[-1]:
             squares = squares.sum(1, keepdim=True)
-        layers.append(type(layer)(PositiveWeights(squares)))
+        kind = type(layer) if layer.is_elementwise else KroneckerLayer
+        layers.append(kind(PositiveWeights(squares)))
+        widths.append(weight.shape[1])
     return Circuit.from_layers(circuit.graph, circuit.schedule, inputs=inputs, layers=layers)
 
 

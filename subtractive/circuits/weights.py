@@ -4,17 +4,46 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import final
+from collections.abc import Callable, Sequence
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
-from subtractive.circuits.initialisers import Initialiser
+from subtractive.init import Initialiser
+from subtractive.io.registry import Registry
+
+WEIGHTS: Registry[Weights] = Registry("kind of weights")
 
 
 class Weights(nn.Module, ABC):
-    """A learnable matrix per region; calling it gives the matrices W, (f, o, i)."""
+    """A learnable matrix per region; calling it gives the matrices W, (f, o, i).
+
+    To be saved, weights need one parameter only, and a constructor or an :meth:`of_shape` that
+    makes one of a given shape.
+    """
+
+    def __init_subclass__(cls, old_names: Sequence[str] = (), **options: Any) -> None:  # noqa: ANN401
+        super().__init_subclass__(**options)
+        WEIGHTS.add(cls, old_names)
+
+    @classmethod
+    def of_shape(cls, shape: Sequence[int]) -> Weights:
+        """Weights whose parameter has this shape, to be filled from a file."""
+        return cls(torch.ones(*shape))
+
+    @property
+    def name_in_files(self) -> str:
+        """The name of these weights in files; ``ValueError`` if they could not be loaded."""
+        name = WEIGHTS.name_of(type(self))
+        own = {key: tensor.shape for key, tensor in self.state_dict().items()}
+        twin = type(self).of_shape(*own.values()) if len(own) == 1 else None
+        if twin is None or own != {k: tensor.shape for k, tensor in twin.state_dict().items()}:
+            raise ValueError(
+                f"{name} cannot be saved: of_shape() must make weights with the same parameter, "
+                f"and only one, got {sorted(own)}."
+            )
+        return name
 
     @abstractmethod
     def forward(self) -> Tensor: ...
@@ -75,6 +104,10 @@ class PositiveWeights(Weights):
 @final
 class ComplexWeights(Weights):
     """Complex weights, stored as real and imaginary parts so that ``.to(dtype)`` keeps both."""
+
+    @classmethod
+    def of_shape(cls, shape: Sequence[int]) -> Weights:
+        return cls(torch.ones(*shape[:-1], dtype=torch.complex64))
 
     def __init__(self, value: Tensor) -> None:
         super().__init__()

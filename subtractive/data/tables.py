@@ -15,7 +15,7 @@ import pandas as pd
 def penguins() -> pd.DataFrame:
     """Species, island, bill, flipper, mass, sex and year of 344 penguins; 19 entries are missing.
 
-    >>> sub.penguins().shape
+    >>> sub.data.penguins().shape
     (344, 8)
     """
     with files("subtractive.data").joinpath("penguins.csv").open(encoding="utf-8") as file:

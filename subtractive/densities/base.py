@@ -15,7 +15,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from subtractive.densities.remembered import recall, remember
+from subtractive.densities.partition_cache import recall, remember
 from subtractive.inference.box import Side, in_box
 from subtractive.inference.covariance import cumulants
 from subtractive.inference.divergence import Estimate, estimate
@@ -23,6 +23,7 @@ from subtractive.inference.evidence import (
     Evidence,
     as_mask,
     as_table,
+    check_device,
     check_points,
     check_possible,
     check_variables,
@@ -33,9 +34,10 @@ from subtractive.inference.imputation import fill_gaps, gap_questions
 from subtractive.inference.mode import ascend, best_rows
 from subtractive.inference.quantile import quantiles, state_quantiles
 from subtractive.inference.univariate import Answers, as_row
-from subtractive.inputs.asking import CumulativeAt, DensityAt, Moments
-from subtractive.inputs.base import InputFamily, Question
+from subtractive.inputs.base import InputFamily, TestFunctions
+from subtractive.inputs.test_functions import CumulativeAt, DensityAt, Moments
 from subtractive.io.files import write_tensors
+from subtractive.numerics.transforms import is_transformed
 
 Values = Mapping[int, float]  # variable -> value
 Given = Values | Tensor | None
@@ -75,7 +77,7 @@ class Density(nn.Module, ABC):
         """One row (n, d) for each row of evidence, given what is observed there."""
 
     @abstractmethod
-    def answer(self, evidence: Evidence, questions: Sequence[Question | None]) -> Answers:
+    def answer(self, evidence: Evidence, questions: Sequence[TestFunctions | None]) -> Answers:
         """Expectations (n, q) of each variable's question given evidence; NaN where observed."""
 
     @abstractmethod
@@ -103,17 +105,23 @@ class Density(nn.Module, ABC):
 
         It is computed again only if a number of the density has changed, or to be differentiated.
         """
-        known = recall(self)
+        check_device(self.device)
+        known = None if is_transformed() else recall(self)
         if known is not None and not torch.is_grad_enabled():
             return known
         log_normaliser = self.log_normaliser()
-        if known is None and self.check_normaliser(log_normaliser.detach()):
-            remember(self, log_normaliser)
+        if known is None and not is_transformed():
+            if self.check_normaliser(log_normaliser.detach()):
+                remember(self, log_normaliser)
         return log_normaliser
 
     def log_prob(self, x: Tensor) -> Tensor:
         """log p(x), (n,), of rows x (n, d); NaN entries are integrated out exactly."""
         return self.log_marginal(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same as :meth:`log_prob`."""
+        return self.log_prob(x)
 
     def log_marginal(self, x: Tensor, observed: Tensor | None = None) -> Tensor:
         """log p of the observed entries of x (n, d), (n,).
@@ -292,7 +300,7 @@ class Density(nn.Module, ABC):
             return mean[0], variance[0]
         return mean, variance
 
-    def _ask_one(self, variable: int, question: Question, given: Values | None) -> Tensor:
+    def _ask_one(self, variable: int, question: TestFunctions, given: Values | None) -> Tensor:
         check_variables([variable], self.num_variables)
         if given is not None and variable in given:
             raise ValueError(f"variable {variable} is given: it has no distribution left.")
@@ -368,7 +376,7 @@ class Restriction(Density):
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
         return self.density.sample_given(self.lift(evidence), generator)[:, self.keep]
 
-    def answer(self, evidence: Evidence, questions: Sequence[Question | None]) -> Answers:
+    def answer(self, evidence: Evidence, questions: Sequence[TestFunctions | None]) -> Answers:
         asked = dict(zip(self.keep, questions, strict=True))
         whole = [asked.get(variable) for variable in range(self.density.num_variables)]
         answers = self.density.answer(self.lift(evidence), whole)

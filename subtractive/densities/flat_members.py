@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.circuits.layers import summed_product
+from subtractive.circuits.gram_sandwich import gram_sandwich
+from subtractive.circuits.layers import mix
 from subtractive.circuits.weights import PositiveWeights, RealWeights
 from subtractive.densities.base import Density
 from subtractive.densities.monotonic import MonotonicCircuit
@@ -16,11 +17,20 @@ from subtractive.densities.squared import SquaredCircuit
 from subtractive.inference.evidence import Evidence, rows_by_pattern
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors
 from subtractive.inputs.layer import InputLayer
+from subtractive.inputs.multivariate import MultivariateFamily
 from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import Scaled, log_magnitudes, log_sums
+from subtractive.numerics.scaled import (
+    Scaled,
+    log_sum,
+    log_sum_of_squares,
+    sum_of_squares,
+    to_scaled,
+)
 
 # How many numbers the messages of one block of rows may hold, which bounds the memory.
 BLOCK = 2**24
+# Smaller sums of squares may have lost digits to underflow: their rows are done one by one.
+_LEAST = 1e-60
 
 
 class FlatMembers(NamedTuple):
@@ -63,6 +73,7 @@ class FlatMembers(NamedTuple):
         if all(observed):
             return self.family.values(self.tensors, everywhere.to(self.weights.dtype))
         p = self._doubled()
+        assert isinstance(self.family, MultivariateFamily)
         if self.are_squared:
             return self.family.partial_gram(p, p, everywhere.double(), observed)
         return self.family.partial_integral(p, everywhere.double(), observed)
@@ -84,13 +95,14 @@ class FlatMembers(NamedTuple):
 
     def _log_roots(self, leaves: LeafMessage) -> Tensor:
         """What the roots say, (m, n): NaN where the mantissas cannot be trusted."""
-        root: Scaled = summed_product([leaves], self.weights.to(leaves.some.dtype))
+        inputs = to_scaled(leaves)
+        weights = self.weights.to(leaves.some.dtype)
+        sums = gram_sandwich if leaves.is_gram else mix
+        root = Scaled(sums(weights, inputs.mantissa), inputs.log_scale)
         if not self.are_squared:
-            return log_sums(root)
-        if root.is_gram:
-            is_positive = root.mantissa.detach().diagonal(dim1=-2, dim2=-1).sum(-1) > 0
-            return torch.where(is_positive, log_magnitudes(root), torch.nan)
-        return log_magnitudes(root)
+            return log_sum(root)
+        is_positive = sum_of_squares(root.mantissa.detach()) > _LEAST
+        return torch.where(is_positive, log_sum_of_squares(root), torch.nan)
 
 
 def flat_members(members: Sequence[Density]) -> FlatMembers | None:
@@ -104,7 +116,7 @@ def flat_members(members: Sequence[Density]) -> FlatMembers | None:
             return None
         assert isinstance(member, SquaredCircuit | MonotonicCircuit)
         circuit = member.circuit
-        layer, sums = circuit.input_layer(0), circuit.layer(-1)
+        layer, sums = circuit.input_layers[0], circuit.sum_layers[-1]
         if len(circuit.layers) > 1 or len(layer.scopes) > 1 or len(circuit.inputs) > 1:
             return None
         is_real = isinstance(sums.weights, RealWeights | PositiveWeights)

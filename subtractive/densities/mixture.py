@@ -13,11 +13,12 @@ from subtractive.densities.base import Density
 from subtractive.densities.flat_members import flat_members
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.univariate import Answers
-from subtractive.inputs.base import InputFamily, Question
-from subtractive.inputs.drawing import uniforms
+from subtractive.inputs.base import InputFamily, TestFunctions
+from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import log_sum_exp, settle
+from subtractive.numerics.scaled import log_sum_exp, to_scaled
+from subtractive.numerics.transforms import full_precision
 
 
 @final
@@ -67,6 +68,7 @@ class Mixture(Density):
             members = torch.stack(one_by_one, -1)
         return members + self.logits.double().log_softmax(0)
 
+    @full_precision
     def _quick_log_members(self, evidence: Evidence) -> Tensor | None:
         """log p_m(evidence), (n, m), if all members can be evaluated together."""
         if len(evidence) == 0 or evidence.lower is not None or evidence.upper is not None:
@@ -79,7 +81,9 @@ class Mixture(Density):
         return log_weights - log_normalisers
 
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
-        shares = settle(LeafMessage(None, self._log_shares(evidence).detach()[None])).mantissa[0]
+        shares = to_scaled(LeafMessage(None, self._log_shares(evidence).detach()[None])).mantissa[
+            0
+        ]
         chosen, _ = choose_cell(shares, uniforms(len(evidence), generator))
         x = evidence.x.double()
         for number, member in enumerate(self._densities()):
@@ -87,7 +91,7 @@ class Mixture(Density):
             x = x.index_copy(0, rows, member.sample_given(evidence.rows(rows), generator))
         return x
 
-    def answer(self, evidence: Evidence, questions: Sequence[Question | None]) -> Answers:
+    def answer(self, evidence: Evidence, questions: Sequence[TestFunctions | None]) -> Answers:
         shares = self._log_shares(evidence)
         posterior = (shares - log_sum_exp(shares)[:, None]).exp()  # (n, m)
         members = [member.answer(evidence, questions) for member in self._densities()]

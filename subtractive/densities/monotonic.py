@@ -16,7 +16,7 @@ from subtractive.inference.marginal import log_integral
 from subtractive.inference.partition import log_plain_partition
 from subtractive.inference.sampling import sample_plain
 from subtractive.inference.univariate import Answers, answer_plain
-from subtractive.inputs.base import InputFamily, Question
+from subtractive.inputs.base import InputFamily, TestFunctions
 
 
 @final
@@ -67,7 +67,7 @@ class MonotonicCircuit(Density):
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
         return sample_plain(self.circuit, evidence, generator)
 
-    def answer(self, evidence: Evidence, questions: Sequence[Question | None]) -> Answers:
+    def answer(self, evidence: Evidence, questions: Sequence[TestFunctions | None]) -> Answers:
         return answer_plain(self.circuit, evidence, questions)
 
     def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from subtractive.inference.marginal import log_square_integral
 from subtractive.inference.partition import check_cancellation, log_square_partition
 from subtractive.inference.sampling import sample_square
 from subtractive.inference.univariate import Answers, answer_square
-from subtractive.inputs.base import InputFamily, Question
+from subtractive.inputs.base import InputFamily, TestFunctions
 
 
 @final
@@ -64,7 +64,7 @@ class SquaredCircuit(Density):
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
         return sample_square(self.circuit, evidence, generator)
 
-    def answer(self, evidence: Evidence, questions: Sequence[Question | None]) -> Answers:
+    def answer(self, evidence: Evidence, questions: Sequence[TestFunctions | None]) -> Answers:
         return answer_square(self.circuit, evidence, questions)
 
     def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:

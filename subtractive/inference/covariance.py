@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.route import Entry
+from subtractive.circuits.evaluation import evaluate
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import OBSERVED, labels
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.leaf_message import LeafMessage, side_by_side
-from subtractive.numerics.scaled import Scaled, log_magnitude, log_sum
+from subtractive.numerics.scaled import Scaled, log_sum, log_sum_of_squares
+from subtractive.regions.folding import LeafCall
 
 # How many rows of a Hessian are computed together: each holds the gradients of all messages.
 _ROWS = 32
@@ -26,7 +27,7 @@ _ROWS = 32
 
 def log_tilted_square(circuit: Circuit, evidence: Evidence, tilt: Tensor) -> Tensor:
     """log Σ_s ∫|c_s|² (1 + t + t²/2) over what is not observed in one row, a scalar."""
-    return _log_tilted(circuit, evidence, tilt, _square_region, log_magnitude)
+    return _log_tilted(circuit, evidence, tilt, _square_region, log_sum_of_squares)
 
 
 def log_tilted_plain(circuit: Circuit, evidence: Evidence, tilt: Tensor) -> Tensor:
@@ -78,15 +79,15 @@ def _log_tilted(
     region: Region,
     finish: Callable[[Scaled], Tensor],
 ) -> Tensor:
-    route = circuit.route(labels(circuit, evidence))
+    schedule = circuit.refold(labels(circuit, evidence))
 
-    def leaf(entry: Entry) -> LeafMessage:
-        layer = circuit.input_layer(entry.layer)
-        if entry.label == OBSERVED:
-            return layer.values(evidence.x, entry.folds)
-        places = torch.arange(len(layer.scopes))[entry.folds].tolist()
+    def leaf(call: LeafCall, rows: Tensor | None, dtype: torch.dtype | None) -> LeafMessage:
+        layer = circuit.input_layers[call.layer]
+        if call.label == OBSERVED:
+            return layer.values(evidence.x, call.folds, dtype)
+        places = torch.arange(len(layer.scopes))[call.folds].tolist()
         return side_by_side(
             [region(layer, slice(place, place + 1), evidence, tilt) for place in places]
         )
 
-    return finish(circuit.root(route, [leaf(entry) for entry in route.entries]))[0]
+    return finish(evaluate(schedule, circuit.sum_layers, leaf))[0, 0]

@@ -33,7 +33,7 @@ def fidelity(first: Circuit, second: Circuit) -> Tensor:
     Both circuits have one output and the same region graph.
 
     >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, seed=0)
-    >>> round(sub.fidelity(circuit, circuit).item(), 12)
+    >>> round(sub.inference.fidelity(circuit, circuit).item(), 12)
     1.0
     """
     return (-2 * cauchy_schwarz(first, second)).exp()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import InputFamily, Window
+from subtractive.numerics.transforms import is_batched
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ class Evidence:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every variable is observed in every row."""
+        return bool(self.observed.all())
 
     def rows(self, rows: Tensor) -> Evidence:
         """The evidence of some rows."""
@@ -79,6 +85,7 @@ class Evidence:
 
 def as_table(x: object, num_variables: int, device: torch.device) -> Tensor:
     """Whatever the user calls a table of numbers, as a tensor (n, d) of a real floating dtype."""
+    check_device(device)
     table = _as_tensor(
         x,
         expected="x must be a table of numbers",
@@ -94,6 +101,15 @@ def as_table(x: object, num_variables: int, device: torch.device) -> Tensor:
             f"{tuple(table.shape)}.{hint}"
         )
     return table if table.is_floating_point() else table.to(torch.float64)
+
+
+def check_device(device: torch.device) -> None:
+    """A density on the meta device has shapes, but no numbers."""
+    if device.type == "meta":
+        raise ValueError(
+            "the density is on the meta device and has no numbers: move it with "
+            "to_empty(device=...) and load its state_dict first."
+        )
 
 
 def as_mask(mask: object, name: str, like: Tensor) -> Tensor:
@@ -125,6 +141,8 @@ def make_evidence(
 ) -> Evidence:
     """Check a table and a mask at the door; NaN entries are not observed."""
     table = as_table(x, len(families), device)
+    if is_batched(table):  # by vmap: what cannot be looked at is taken to be complete and possible
+        return Evidence(table, torch.ones(table.shape, dtype=torch.bool, device=device))
     seen = ~table.isnan()
     if observed is not None:
         seen = seen & as_mask(observed, "observed", table)

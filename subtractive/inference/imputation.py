@@ -9,13 +9,15 @@ from torch import Tensor
 
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.univariate import Answers
-from subtractive.inputs.asking import DensityAt, Moments
-from subtractive.inputs.base import InputFamily, Question
+from subtractive.inputs.base import InputFamily, TestFunctions
+from subtractive.inputs.test_functions import DensityAt, Moments
 
 
-def gap_questions(evidence: Evidence, families: Sequence[InputFamily]) -> list[Question | None]:
+def gap_questions(
+    evidence: Evidence, families: Sequence[InputFamily]
+) -> list[TestFunctions | None]:
     """What must be known of each variable to fill its gaps; nothing if it has none."""
-    questions: list[Question | None] = []
+    questions: list[TestFunctions | None] = []
     for variable, family in enumerate(families):
         if bool(evidence.observed[:, variable].all()):
             questions.append(None)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.layers import KroneckerLayer
-from subtractive.circuits.route import Visit
+from subtractive.circuits.fused_path import FusedLayers
+from subtractive.circuits.reference_path import ReferencePath
+from subtractive.circuits.traversal import Waiting, root_of, traverse, waiting_leaves
 from subtractive.inputs.base import EVERYWHERE
 from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import Scaled, safe_log, settle
-from subtractive.numerics.signed_log import (
-    SignedLog,
-    kronecker_signed,
-    mix_signed,
-    multiply_signed,
-)
+from subtractive.numerics.scaled import Scaled, safe_log, to_scaled
+from subtractive.numerics.signed_log import SignedLog
+from subtractive.numerics.transforms import full_precision
 
 
 def inner(first: Circuit, second: Circuit) -> Tensor:
@@ -39,30 +36,23 @@ def log_inner(first: Circuit, second: Circuit) -> tuple[Tensor, Tensor]:
     return log_abs[0, 0], root.mantissa.sgn()[0, 0]
 
 
+@full_precision
 def _cross_root(first: Circuit, second: Circuit) -> Scaled:
     _check_comparable(first, second)
-
-    def scaled(visit: Visit, children: Sequence[LeafMessage | Scaled]) -> Scaled:
-        layer, other = first.layer(visit.layer), second.layer(visit.layer)
-        return layer.cross(other, children, visit.folds)
-
-    def signed(visit: Visit, children: Sequence[LeafMessage | SignedLog]) -> SignedLog:
-        layer, other = first.layer(visit.layer), second.layer(visit.layer)
-        join = kronecker_signed if isinstance(layer, KroneckerLayer) else multiply_signed
-        gram = join(children).map(lambda t: t[:, 0])  # (f, i, j)
-        right = mix_signed(other.weight(visit.folds).conj(), gram)  # (f, i, p)
-        left = mix_signed(layer.weight(visit.folds), right.map(lambda t: t.mT))  # (f, p, o)
-        return left.map(lambda t: t.mT[:, None])
-
+    schedule = first.schedule
     leaves = [
         one.cross_gram(other, EVERYWHERE)
-        for one, other in zip(first.input_layers(), second.input_layers(), strict=True)
+        for one, other in zip(first.input_layers, second.input_layers, strict=True)
     ]
-    root = first.climb(first.straight, leaves, scaled)
-    if not root.log_scale.isnan().any():
-        return root
+    layers, others = first.sum_layers, second.sum_layers
+    rule = FusedLayers(schedule, layers, others=others)
+    root = root_of(schedule, traverse(schedule, rule.scale_leaves(leaves), rule))
+    if rule.rows_to_repeat() is None:
+        return rule.scaled(root)
     # Circuits that are orthogonal, or nearly so, leave nothing of the scale.
-    return settle(LeafMessage(*first.climb(first.straight, leaves, signed)))
+    waiting: Waiting[LeafMessage | SignedLog] = {**waiting_leaves(schedule, leaves)}
+    again = traverse(schedule, waiting, ReferencePath(schedule, layers, others=others))
+    return to_scaled(LeafMessage(*root_of(schedule, again)))
 
 
 def _check_comparable(first: Circuit, second: Circuit) -> None:
@@ -86,5 +76,5 @@ def _check_comparable(first: Circuit, second: Circuit) -> None:
 
 
 def _kinds(circuit: Circuit) -> list[Hashable]:
-    inputs = [layer.family.fold_key for layer in circuit.input_layers()]
+    inputs = [layer.family.fold_key for layer in circuit.input_layers]
     return [*inputs, *map(type, circuit.layers)]

@@ -1,4 +1,4 @@
-"""Integrals of c and of |c|² given evidence: one climb with other leaves (paper: Prop. 1).
+"""Integrals of c and of |c|² given evidence: one forward pass with other leaves (paper: Prop. 1).
 
 Regions that are observed throughout stay vectors, regions without evidence are integrated once
 for all rows, and an n x K x K message exists only where both meet.
@@ -12,10 +12,13 @@ import torch
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.route import Entry, Route
+from subtractive.circuits.evaluation import LeafSource, evaluate
+from subtractive.inference.contraction import contraction_schedule
 from subtractive.inference.evidence import Evidence, rows_by_pattern
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.leaf_message import LeafMessage, choose
+from subtractive.numerics.scaled import log_sum, log_sum_of_squares
+from subtractive.regions.folding import ABOVE_ROOT, CONTRACTION, FoldedSchedule, LeafCall
 
 # How many numbers the messages of one block of rows may hold, which bounds the memory of a query.
 _BLOCK = 2**24
@@ -25,46 +28,95 @@ OBSERVED, MISSING, BY_ROW = "observed", "missing", "by row"
 
 def log_square_integral(circuit: Circuit, evidence: Evidence) -> Tensor:
     """log Σ_s ∫|c_s(x)|² over what is not observed, (n,)."""
-    return _by_blocks(circuit, evidence, square_leaf, squares=True)
+
+    def log_integrals(rows: Evidence, schedule: FoldedSchedule) -> Tensor:
+        schedule = contraction_schedule(circuit, schedule, observed=OBSERVED, missing=MISSING)
+        root = evaluate(schedule, circuit.sum_layers, square_leaves(circuit, rows))
+        is_contracted = schedule.calls[-1].kind is CONTRACTION
+        return (log_sum if is_contracted else log_sum_of_squares)(root)[0]
+
+    return _by_blocks(circuit, evidence, square_leaf, log_integrals)
 
 
 def log_integral(circuit: Circuit, evidence: Evidence) -> Tensor:
     """log Σ_s ∫c_s(x) over what is not observed, (n,), for a circuit that is never negative."""
-    return _by_blocks(circuit, evidence, plain_leaf, squares=False)
+
+    def log_integrals(rows: Evidence, schedule: FoldedSchedule) -> Tensor:
+        return log_sum(evaluate(schedule, circuit.sum_layers, plain_leaves(circuit, rows)))[0]
+
+    return _by_blocks(circuit, evidence, plain_leaf, log_integrals)
 
 
-def square_leaf(layer: InputLayer, entry: Entry, evidence: Evidence) -> LeafMessage:
+Leaf = Callable[[InputLayer, LeafCall, Evidence, torch.dtype | None], LeafMessage]
+
+
+def square_leaf(
+    layer: InputLayer, call: LeafCall, evidence: Evidence, dtype: torch.dtype | None = None
+) -> LeafMessage:
     """The message of some input regions for |c|²: f(x) where observed, ∫ f fᵀ where not."""
-    folds, label = entry.folds, entry.label
+    folds, label = call.folds, call.label
     variables = layer.variables[folds]
     if label == OBSERVED:
-        return layer.values(evidence.x, folds)
+        return layer.values(evidence.x, folds, dtype)
     if label == MISSING:
         return layer.gram(folds, evidence.window(variables))
     if label == BY_ROW:
         observed = evidence.observed[:, variables[:, 0]].T  # (f, n)
-        point = layer.values(evidence.x, folds).outer()
+        point = layer.values(evidence.x, folds, dtype).outer()
         return choose(observed, point, layer.gram(folds, evidence.window(variables)))
     assert isinstance(label, tuple)
     evidence.window(variables)  # refuses a box, for which there is no closed form
     return layer.partial_gram(evidence.x, label, folds)
 
 
-def plain_leaf(layer: InputLayer, entry: Entry, evidence: Evidence) -> LeafMessage:
+def plain_leaf(
+    layer: InputLayer, call: LeafCall, evidence: Evidence, dtype: torch.dtype | None = None
+) -> LeafMessage:
     """The message of some input regions for c: f(x) where observed, ∫ f where not."""
-    folds, label = entry.folds, entry.label
+    folds, label = call.folds, call.label
     variables = layer.variables[folds]
     if label == OBSERVED:
-        return layer.values(evidence.x, folds)
+        return layer.values(evidence.x, folds, dtype)
     if label == MISSING:
-        return layer.integral(folds, evidence.window(variables))
+        return layer.integral(folds, evidence.window(variables), dtype)
     if label == BY_ROW:
         observed = evidence.observed[:, variables[:, 0]].T  # (f, n)
-        point = layer.values(evidence.x, folds)
-        return choose(observed, point, layer.integral(folds, evidence.window(variables)))
+        point = layer.values(evidence.x, folds, dtype)
+        return choose(observed, point, layer.integral(folds, evidence.window(variables), dtype))
     assert isinstance(label, tuple)
     evidence.window(variables)  # refuses a box, for which there is no closed form
-    return layer.partial_integral(evidence.x, label, folds)
+    return layer.partial_integral(evidence.x, label, folds, dtype)
+
+
+def square_leaves(circuit: Circuit, evidence: Evidence) -> LeafSource:
+    """The leaves of |c|² given evidence."""
+    return _leaves(circuit, evidence, square_leaf)
+
+
+def plain_leaves(circuit: Circuit, evidence: Evidence) -> LeafSource:
+    """The leaves of c given evidence."""
+    return _leaves(circuit, evidence, plain_leaf)
+
+
+def _leaves(circuit: Circuit, evidence: Evidence, leaf: Leaf) -> LeafSource:
+    layers = circuit.input_layers
+
+    def source(call: LeafCall, rows: Tensor | None, dtype: torch.dtype | None) -> LeafMessage:
+        if call.label == ABOVE_ROOT:
+            return _above_root(circuit)
+        some = evidence if rows is None else evidence.rows(rows)
+        return leaf(layers[call.layer], call, some, dtype)
+
+    return source
+
+
+def _above_root(circuit: Circuit) -> LeafMessage:
+    """Σ_s |c_s|² as a form of the outputs: their identity; of a single one, a vector of one."""
+    weight = circuit.sum_layers[-1].weights()
+    if circuit.num_outputs == 1:
+        return LeafMessage(weight.new_ones(1, 1, 1), None)
+    eye = torch.eye(circuit.num_outputs, dtype=torch.float64, device=weight.device)
+    return LeafMessage(eye[None, None], None)
 
 
 def labels(circuit: Circuit, evidence: Evidence) -> dict[int, Hashable]:
@@ -86,19 +138,19 @@ def labels(circuit: Circuit, evidence: Evidence) -> dict[int, Hashable]:
     return result
 
 
-Leaf = Callable[[InputLayer, Entry, Evidence], LeafMessage]
-
-
-def _by_blocks(circuit: Circuit, evidence: Evidence, leaf: Leaf, *, squares: bool) -> Tensor:
+def _by_blocks(
+    circuit: Circuit,
+    evidence: Evidence,
+    leaf: Leaf,
+    log_integrals: Callable[[Evidence, FoldedSchedule], Tensor],
+) -> Tensor:
     if len(evidence) == 0:
         return torch.zeros(0, dtype=torch.float64, device=circuit.device)
-    if bool(evidence.observed.all()) and len(evidence) * _width(circuit) <= _BLOCK:
-        return circuit.log_root(circuit.straight, circuit.values(evidence.x), squares=squares)
+    if evidence.is_complete and len(evidence) * _width(circuit) <= _BLOCK:
+        return log_integrals(evidence, circuit.schedule.with_label(OBSERVED))
     results, order = [], []
-    for rows, route in blocks(circuit, evidence, leaf):
-        part = _block(evidence, rows)
-        leaves = [leaf(circuit.input_layer(e.layer), e, part) for e in route.entries]
-        results.append(circuit.log_root(route, leaves, squares=squares).expand(len(rows)))
+    for rows, schedule in blocks(circuit, evidence, leaf):
+        results.append(log_integrals(_block(evidence, rows), schedule).expand(len(rows)))
         order.append(rows)
     if len(results) == 1:
         return results[0]
@@ -109,8 +161,8 @@ def _by_blocks(circuit: Circuit, evidence: Evidence, leaf: Leaf, *, squares: boo
 
 def _width(circuit: Circuit) -> int:
     """How many numbers the messages of one complete row hold, and their products."""
-    inputs = sum(len(layer.scopes) * layer.num_units for layer in circuit.input_layers())
-    shapes = [next(layer.weights.parameters()).shape for layer in circuit.all_layers()]
+    inputs = sum(len(layer.scopes) * layer.num_units for layer in circuit.input_layers)
+    shapes = [next(layer.weights.parameters()).shape for layer in circuit.sum_layers]
     return inputs + sum(f * (o + i) for f, o, i, *_ in shapes)  # complex ones come in pairs
 
 
@@ -121,29 +173,30 @@ def _block(evidence: Evidence, rows: Tensor) -> Evidence:
 
 def blocks(
     circuit: Circuit, evidence: Evidence, leaf: Leaf, *, more_per_row: int = 0
-) -> Iterator[tuple[Tensor, Route]]:
-    """Rows to evaluate together and their route, few enough to bound the memory."""
+) -> Iterator[tuple[Tensor, FoldedSchedule]]:
+    """Rows to evaluate together and their schedule, few enough to bound the memory."""
     if len(evidence) == 0:
         return
     for rows in _same_pattern(circuit, evidence, leaf):
-        route = circuit.route(labels(circuit, _block(evidence, rows)))
-        per_row = _numbers_per_row(circuit, route, evidence) + more_per_row
+        schedule = circuit.refold(labels(circuit, _block(evidence, rows)))
+        per_row = _numbers_per_row(circuit, schedule, evidence) + more_per_row
         # Where nothing is differentiated, most messages are gone before the last is there.
         numbers = _BLOCK if torch.is_grad_enabled() else 2 * _BLOCK
         for piece in rows.split(max(1, numbers // max(1, per_row))):
-            yield piece, route
+            yield piece, schedule
 
 
 def _same_pattern(circuit: Circuit, evidence: Evidence, leaf: Leaf) -> Iterator[Tensor]:
     """Rows to evaluate together: those with the same variables observed, where that pays."""
     observed = evidence.observed
     groups = rows_by_pattern(observed)
-    single = all(layer.variables.shape[1] == 1 for layer in circuit.input_layers())
+    single = all(layer.variables.shape[1] == 1 for layer in circuit.input_layers)
     if single and leaf is plain_leaf:  # vectors do not grow when rows differ
         yield torch.cat(groups)
         return
-    # Grams do; but a climb per pattern costs more than larger messages once there are only a few
-    # rows in each. Complete rows stay vectors: where c is small, a gram has half of their digits.
+    # Grams do; but a forward pass per pattern costs more than larger messages once there are
+    # only a few rows in each. Complete rows stay vectors: where c is small, a gram has half of
+    # their digits.
     if len(groups) > 1 and single and 4 * len(groups) > len(observed):
         order = torch.cat(groups)
         complete = observed[order].all(1)
@@ -152,28 +205,25 @@ def _same_pattern(circuit: Circuit, evidence: Evidence, leaf: Leaf) -> Iterator[
     yield from groups
 
 
-def _numbers_per_row(circuit: Circuit, route: Route, evidence: Evidence) -> int:
+def _numbers_per_row(circuit: Circuit, schedule: FoldedSchedule, evidence: Evidence) -> int:
     """How many numbers the messages of one row hold, and the products on the way to them."""
-    widths = [circuit.input_layer(entry.layer).num_units for entry in route.entries]
-    squared = [entry.label != OBSERVED for entry in route.entries]
+    layers = circuit.input_layers
+    widths = [layers[call.layer].num_units for call in schedule.leaves]
+    squared = [call.label != OBSERVED for call in schedule.leaves]
     boxes = [bound is not None and len(bound) > 1 for bound in (evidence.lower, evidence.upper)]
-    shared = [entry.label == MISSING and not any(boxes) for entry in route.entries]
+    shared = [call.label == MISSING and not any(boxes) for call in schedule.leaves]
     per_row = sum(
-        _fold_count(entry.folds) * width ** (2 if square else 1)
-        for entry, width, square, once in zip(route.entries, widths, squared, shared, strict=True)
+        len(call.regions) * width ** (2 if square else 1)
+        for call, width, square, once in zip(schedule.leaves, widths, squared, shared, strict=True)
         if not once
     )
-    for visit in route.visits:
-        _, width, products = circuit.layer(visit.layer).weights().shape
-        squared.append(any(squared[source] for source in visit.sources))
-        shared.append(all(shared[source] for source in visit.sources))
-        widest = max(width, *(widths[source] for source in visit.sources))
+    for call in schedule.calls:
+        _, width, products = circuit.sum_layers[call.layer].weights().shape
+        squared.append(any(squared[source] for source in call.sources))
+        shared.append(all(shared[source] for source in call.sources))
+        widest = max(width, *(widths[source] for source in call.sources))
         widths.append(width)
         if not shared[-1]:
             numbers = width**2 + products * widest if squared[-1] else width + products
-            per_row += _fold_count(visit.folds) * numbers
+            per_row += len(call.regions) * numbers
     return per_row
-
-
-def _fold_count(folds: slice | Tensor) -> int:
-    return len(folds) if isinstance(folds, Tensor) else int(folds.stop - folds.start)

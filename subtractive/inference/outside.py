@@ -1,8 +1,8 @@
-"""The way down: the environments of all inputs of |c|² given evidence, in one pass.
+"""The outside pass: the environments of all inputs of |c|² given evidence, from the root down.
 
-Sampling and univariate marginals are the same descent. It asks what to do at each input region:
-whoever draws a value answers with it, and the regions visited later see that value; whoever only
-looks answers nothing, and they see the region integrated out.
+Sampling and univariate marginals are the same pass. What is done at each input region is a
+function: sampling returns the value it has drawn, and the regions visited later see that value;
+expectations return nothing, and the others see the region integrated out.
 """
 
 from __future__ import annotations
@@ -13,18 +13,23 @@ from typing import NamedTuple
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.environment import Environment, Message
-from subtractive.circuits.route import Route
+from subtractive.circuits.environment import Environment
+from subtractive.circuits.evaluation import leaves_of
+from subtractive.circuits.fused_path import FusedLayers
+from subtractive.circuits.layers import mix
+from subtractive.circuits.traversal import traverse
 from subtractive.inference.evidence import Evidence
-from subtractive.inference.marginal import OBSERVED, square_leaf
+from subtractive.inference.marginal import OBSERVED, square_leaves
 from subtractive.numerics.leaf_message import LeafMessage, double
-from subtractive.numerics.scaled import settle
+from subtractive.numerics.scaled import Message, divide
+from subtractive.numerics.transforms import full_precision
+from subtractive.regions.folding import FoldedSchedule
 
 AtInput = Callable[[int, Tensor], LeafMessage | None]
 
 
 class Inside(NamedTuple):
-    """The messages of a climb for |c|², by region: vectors (1, n, i) or grams (1, n, i, j)."""
+    """The messages of a forward pass for |c|², by region: (1, n, i) or (1, n, i, j)."""
 
     circuit: Circuit
     num_rows: int
@@ -42,32 +47,35 @@ class Call(NamedTuple):
     is_read: bool  # whether regions visited later see its vector
 
 
-def inside(circuit: Circuit, evidence: Evidence, route: Route) -> Inside:
-    """Climb once and keep every message."""
-    leaves = [square_leaf(circuit.input_layer(e.layer), e, evidence) for e in route.entries]
-    return gather_inside(circuit, route, leaves, len(evidence))
+@full_precision
+def inside(circuit: Circuit, schedule: FoldedSchedule, evidence: Evidence) -> Inside:
+    """Forward once and keep every message."""
+    leaves = leaves_of(schedule, square_leaves(circuit, evidence))
+    return keep_inside(circuit, schedule, leaves, len(evidence))
 
 
-def gather_inside(
-    circuit: Circuit, route: Route, leaves: list[LeafMessage], num_rows: int
+def keep_inside(
+    circuit: Circuit, schedule: FoldedSchedule, leaves: Sequence[LeafMessage], num_rows: int
 ) -> Inside:
-    """Climb from given leaves and keep every message by its region."""
-    steps = circuit.messages(route, leaves, circuit.scaled)
-    schedule = route.schedule
+    """Forward from given leaves and keep every message by its region."""
     messages: dict[int, Message] = {}
-    tensors: list[tuple[tuple[int, ...], Message]] = [
-        *zip(schedule.inputs, leaves, strict=True),
-        *zip((step.regions for step in schedule.steps), steps, strict=True),
-    ]
-    for regions, message in tensors:  # a region with a sum of its own keeps that
-        for place, region in enumerate(regions):
-            messages[region] = message.take(slice(place, place + 1))
-    known = {
-        region
-        for regions, entry in zip(schedule.inputs, route.entries, strict=True)
-        for region in regions
-        if entry.label == OBSERVED
-    }
+
+    def keep(regions: Sequence[int], message: Message) -> None:
+        for place, region in enumerate(regions):  # a region with a sum of its own keeps that
+            one = slice(place, place + 1)
+            messages[region] = message[one] if isinstance(message, Tensor) else message.take(one)
+
+    rule = FusedLayers(schedule, circuit.sum_layers)
+
+    def rule_that_keeps(number: int, children: Sequence[Message]) -> Message:
+        message = rule(number, children)
+        keep(schedule.calls[number].regions, message)
+        return message
+
+    for call, leaf in zip(schedule.leaves, leaves, strict=True):
+        keep(call.regions, leaf)
+    traverse(schedule, rule.scale_leaves(leaves), rule_that_keeps)
+    known = {r for call in schedule.leaves if call.label == OBSERVED for r in call.regions}
     for region in range(len(circuit.graph.regions)):
         children = _children(circuit, region)
         if children and all(child in known for child in children):
@@ -82,12 +90,13 @@ def numbers_per_row(circuit: Circuit) -> int:
     in blocks of few rows, what is done once for all rows would dominate: the more so the more
     states are to be drawn from.
     """
-    sums = [int(layer.weights()[0].numel()) for layer in circuit.all_layers()]
-    largest = max(sums + [layer.num_units**2 for layer in circuit.input_layers()])
+    sums = [int(layer.weights()[0].numel()) for layer in circuit.sum_layers]
+    largest = max(sums + [layer.num_units**2 for layer in circuit.input_layers])
     has_many_states = any((family.num_states or 0) >= 64 for family in circuit.families)
     return max(8 * largest, min(48 * largest, 2**15 if has_many_states else 2**17))
 
 
+@full_precision
 def descend(inside: Inside, at_input: AtInput) -> None:
     """Visit every input region that is not observed, with its environment (n, i, j).
 
@@ -119,18 +128,31 @@ def _environment(
     """The environment of what a region's sum is taken of, or of its input functions."""
     circuit = inside.circuit
     if call.parent is None:
-        dtype = double(settle(inside.messages[call.region]).mantissa.dtype)
+        message = inside.messages[call.region]
+        some = message if isinstance(message, Tensor) else message.some
+        dtype = double(some.dtype)
         environment = Environment.of_root(circuit.num_outputs, dtype)
     else:
         family = _children(circuit, call.parent)
         siblings = [known.get(c, inside.messages[c]) for c in family if c != call.region]
         # Deep trees would keep an environment for each level.
         above = products.pop(call.parent) if call.is_last else products[call.parent]
-        layer = circuit.layer_of(call.parent)
+        layer, _ = circuit.sum_of(call.parent)
         environment = layer.environment(above, siblings, family.index(call.region))
-    if circuit.has_sum(call.region):
-        environment = environment.below_sum(circuit.weight_of(call.region))
+    if call.region in circuit.places.sums:
+        environment = environment.below_sum(_expanded_weight(inside, call.region))
     return environment
+
+
+def _expanded_weight(inside: Inside, region: int) -> Tensor:
+    """The weights (o, i) of the sum over a region, on the units that environments speak of."""
+    circuit = inside.circuit
+    layer, place = circuit.sum_of(region)
+    children = _children(circuit, region)
+    if not children:  # a sum over an input region
+        return layer.weight(place)[0]
+    widths = [inside.messages[child].shape[2] for child in children]
+    return layer.expanded(layer.weight(place), widths, place)[0]
 
 
 def _walk(circuit: Circuit, skip: frozenset[int]) -> Iterator[Call]:
@@ -166,7 +188,8 @@ def _children(circuit: Circuit, region: int) -> tuple[int, ...]:
 
 def _mixed(circuit: Circuit, region: int, vectors: Sequence[Message]) -> Message:
     """The vector (1, n, o) of a region from those of its children, or of its input functions."""
-    if not circuit.has_sum(region):
+    if region not in circuit.places.sums:
         return vectors[0]
-    place = circuit.place_of(region)
-    return circuit.layer_of(region).scaled(vectors, slice(place, place + 1))
+    layer, place = circuit.sum_of(region)
+    sums = mix(layer.weight(place), layer.vector(vectors, place).mantissa)
+    return divide(sums, sums.detach().abs().amax(-1)).mantissa

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.route import Visit
+from subtractive.circuits.evaluation import LeafSource, evaluate, leaves_of
+from subtractive.circuits.fused_path import FusedLayers
+from subtractive.circuits.reference_path import ReferencePath
+from subtractive.circuits.traversal import Waiting, root_of, traverse, waiting_leaves
 from subtractive.inputs.base import EVERYWHERE
 from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import Scaled, log_magnitude, settle
+from subtractive.numerics.scaled import (
+    Scaled,
+    log_sum,
+    log_sum_of_squares,
+    sum_of_squares,
+    to_scaled,
+)
 from subtractive.numerics.signed_log import SignedLog
+from subtractive.numerics.transforms import is_transformed
+from subtractive.regions.folding import LeafCall
 
 # Rounding errors of this relative size are simulated; real ones in float64 are 1e7 times smaller.
 _NOISE = 2.0**-30
@@ -29,30 +40,42 @@ class CancellationError(ArithmeticError):
 
 def log_square_partition(circuit: Circuit) -> Tensor:
     """log Z = log Σ_s ∫|c_s|², a scalar, in float64, without the guard."""
-    leaves = square_integrals(circuit)
-    quick = circuit.quick_log_root(circuit.straight, leaves, squares=True)
-    if quick is not None and quick.lost is None:
-        return quick.log_total[0]
-    root = circuit.root(circuit.straight, leaves)
-    if not _trace(root) > 0:
+    root = evaluate(circuit.schedule, circuit.sum_layers, square_integrals(circuit))
+    total = sum_of_squares(root.mantissa.detach())
+    if not is_transformed() and not total > 0:
         raise CancellationError(
-            f"the partition function came out as {float(_trace(root)):.3g} times its own scale: "
-            "its positive and negative parts cancel completely, or a parameter is not a finite "
-            "number. The model has no normalised density; go back to earlier weights, or start "
-            "again with a smaller learning rate."
+            f"the partition function came out as {float(total):.3g} times "
+            "its own scale: its positive and negative parts cancel completely, or a parameter is "
+            "not a finite number. The model has no normalised density; go back to earlier "
+            "weights, or start again with a smaller learning rate."
         )
-    return log_magnitude(root)[0]
+    return log_sum_of_squares(root)[0, 0]
 
 
 def log_plain_partition(circuit: Circuit) -> Tensor:
     """log Σ_s ∫c_s, a scalar, of a circuit that is never negative."""
-    leaves = [layer.integral(slice(None), EVERYWHERE) for layer in circuit.input_layers()]
-    return circuit.log_root(circuit.straight, leaves, squares=False)[0]
+    root = evaluate(circuit.schedule, circuit.sum_layers, plain_integrals(circuit))
+    return log_sum(root)[0, 0]
 
 
-def square_integrals(circuit: Circuit) -> list[LeafMessage]:
+def plain_integrals(circuit: Circuit) -> LeafSource:
+    """∫ f of all inputs."""
+    layers = circuit.input_layers
+
+    def integral(call: LeafCall, rows: Tensor | None, dtype: torch.dtype | None) -> LeafMessage:
+        return layers[call.layer].integral(call.folds, EVERYWHERE, dtype)
+
+    return integral
+
+
+def square_integrals(circuit: Circuit) -> LeafSource:
     """∫ f fᵀ of all inputs: the leaves of Z."""
-    return [layer.gram(slice(None), EVERYWHERE) for layer in circuit.input_layers()]
+    layers = circuit.input_layers
+
+    def gram(call: LeafCall, rows: Tensor | None, dtype: torch.dtype | None) -> LeafMessage:
+        return layers[call.layer].gram(call.folds, EVERYWHERE)
+
+    return gram
 
 
 @torch.no_grad()
@@ -63,15 +86,12 @@ def check_cancellation(circuit: Circuit, log_partition: Tensor) -> bool:
     of weight w and −w a relative distance ε apart leave Z ≈ ε², which an error of η moves by η/ε²:
     where that is as large as Z itself, float64 has lost all but seven digits.
     """
+    if is_transformed():
+        return False
     noise = torch.Generator(device=circuit.device).manual_seed(0)
-    leaves = [_noisy_leaf(leaf, noise) for leaf in square_integrals(circuit)]
-    quick = circuit.disturbed_log_root(leaves, lambda gram: gram * _noisy(gram, noise))
-    if quick is not None and quick.lost is None:
-        is_left = bool((quick.log_total[0] - log_partition).abs() <= 1)
-    else:
-        root = _noisy_root(circuit, leaves, noise)
-        is_left = bool(_trace(root) > 0)
-        is_left = is_left and bool((log_magnitude(root)[0] - log_partition).abs() <= 1)
+    root = _perturbed_root(circuit, lambda gram: gram * _noisy(gram, noise))
+    is_left = bool(sum_of_squares(root.mantissa) > 0)
+    is_left = is_left and bool((log_sum_of_squares(root)[0, 0] - log_partition).abs() <= 1)
     if not is_left:
         warnings.warn(
             "positive and negative components cancel almost exactly: fewer than seven digits of "
@@ -84,33 +104,26 @@ def check_cancellation(circuit: Circuit, log_partition: Tensor) -> bool:
     return is_left
 
 
-def _noisy_root(circuit: Circuit, leaves: Sequence[LeafMessage], noise: torch.Generator) -> Scaled:
-    """The root's message by the careful way."""
-
-    def scaled(visit: Visit, children: Sequence[LeafMessage | Scaled]) -> Scaled:
-        message = circuit.scaled(visit, children)
-        return message._replace(mantissa=message.mantissa * _noisy(message.mantissa, noise))
-
-    def signed(visit: Visit, children: Sequence[LeafMessage | SignedLog]) -> SignedLog:
-        sign, log_abs = circuit.signed_log(visit, children)
-        return SignedLog(sign * _noisy(sign, noise), log_abs)
-
-    root = circuit.climb(circuit.straight, leaves, scaled)
-    if root.log_scale.isnan().any():  # underflow, which is another matter than cancellation
-        root = settle(LeafMessage(*circuit.climb(circuit.straight, leaves, signed)))
-    return root
+def _perturbed_root(circuit: Circuit, perturb: Callable[[Tensor], Tensor]) -> Scaled:
+    """The root's message with all leaves and sums perturbed."""
+    schedule, layers = circuit.schedule, circuit.sum_layers
+    exact = leaves_of(schedule, square_integrals(circuit))
+    leaves = [_perturbed_leaf(leaf, perturb) for leaf in exact]
+    rule = FusedLayers(schedule, layers, perturb=perturb)
+    root = root_of(schedule, traverse(schedule, rule.scale_leaves(leaves), rule))
+    if rule.rows_to_repeat() is None:
+        return rule.scaled(root)
+    # Underflow, which is another matter than cancellation.
+    waiting: Waiting[LeafMessage | SignedLog] = {**waiting_leaves(schedule, leaves)}
+    again = traverse(schedule, waiting, ReferencePath(schedule, layers, perturb=perturb))
+    return to_scaled(LeafMessage(*root_of(schedule, again)))
 
 
-def _noisy_leaf(leaf: LeafMessage, noise: torch.Generator) -> LeafMessage:
-    factor = _noisy(leaf.some, noise)
+def _perturbed_leaf(leaf: LeafMessage, perturb: Callable[[Tensor], Tensor]) -> LeafMessage:
     if leaf.mantissa is not None:
-        return leaf._replace(mantissa=leaf.mantissa * factor)
+        return leaf._replace(mantissa=perturb(leaf.mantissa))
     assert leaf.exponent is not None
-    return leaf._replace(exponent=leaf.exponent + factor.log())
-
-
-def _trace(root: Scaled) -> Tensor:
-    return root.mantissa.detach().diagonal(dim1=-2, dim2=-1).sum(-1).real.squeeze()
+    return leaf._replace(exponent=leaf.exponent + perturb(torch.ones_like(leaf.exponent)).log())
 
 
 def _noisy(like: Tensor, generator: torch.Generator) -> Tensor:

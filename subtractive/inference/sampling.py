@@ -1,27 +1,32 @@
 """Exact samples of |c|² and of c, given any evidence (paper: App. A.2, done top-down).
 
 The paper draws one variable after the other and evaluates the whole square each time. Here one
-climb integrates, and one descent draws: a region is drawn from its environment, and what was
+pass integrates, and one back draws: a region is drawn from its environment, and what was
 drawn becomes part of the environment of the regions visited later.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.route import Route
+from subtractive.circuits.evaluation import leaves_of
+from subtractive.circuits.fused_path import FusedLayers
+from subtractive.circuits.traversal import root_of, traverse
 from subtractive.inference.evidence import Evidence
-from subtractive.inference.marginal import blocks, plain_leaf, square_leaf
+from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside, numbers_per_row
-from subtractive.inputs.drawing import uniforms
-from subtractive.inputs.layer import InputLayer
+from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.inputs.window_sampling import Form, draw_in_window
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import Scaled, settle
+from subtractive.numerics.scaled import Message
+from subtractive.numerics.transforms import full_precision
+from subtractive.regions.folding import FoldedSchedule
 
 
 @torch.no_grad()
@@ -31,13 +36,16 @@ def sample_square(
     """Rows (n, d) from Σ_s |c_s|², each given the observed values of its row of evidence."""
     x = evidence.x.double()
     more = numbers_per_row(circuit)
-    for rows, route in blocks(circuit, evidence, square_leaf, more_per_row=more):
-        x = x.index_copy(0, rows, _draw_block(circuit, evidence.rows(rows), route, generator))
+    for rows, schedule in blocks(circuit, evidence, square_leaf, more_per_row=more):
+        x = x.index_copy(0, rows, _draw_block(circuit, evidence.rows(rows), schedule, generator))
     return x
 
 
 def _draw_block(
-    circuit: Circuit, evidence: Evidence, route: Route, generator: torch.Generator | None
+    circuit: Circuit,
+    evidence: Evidence,
+    schedule: FoldedSchedule,
+    generator: torch.Generator | None,
 ) -> Tensor:
     drawn = evidence.x.double().clone()
 
@@ -57,52 +65,59 @@ def _draw_block(
         drawn[:, scope] = torch.where(seen, columns, fresh)
         return layer.family.values(p, drawn[None][..., scope])
 
-    descend(inside(circuit, evidence, route), draw)
+    descend(inside(circuit, schedule, evidence), draw)
     return drawn
 
 
 @torch.no_grad()
+@full_precision
 def sample_plain(
     circuit: Circuit, evidence: Evidence, generator: torch.Generator | None
 ) -> Tensor:
     """Rows (n, d) from a monotonic circuit: latent units from the root down, then values."""
     x = evidence.x.double()
-    widest = max(layer.weights().shape[2] for layer in circuit.all_layers())
+    widest = max(layer.weights().shape[2] for layer in circuit.sum_layers)
     more = 4 * widest * circuit.num_variables
-    for rows, route in blocks(circuit, evidence, plain_leaf, more_per_row=more):
+    for rows, schedule in blocks(circuit, evidence, plain_leaf, more_per_row=more):
         part = evidence.rows(rows)
-        leaves = [plain_leaf(circuit.input_layer(e.layer), e, part) for e in route.entries]
-        units = _draw_units(circuit, route, leaves, len(rows), generator)
-        x = x.index_copy(0, rows, _draw_values(circuit, part, route, units, generator))
+        leaves = leaves_of(schedule, plain_leaves(circuit, part))
+        units = _draw_units(circuit, schedule, leaves, len(rows), generator)
+        x = x.index_copy(0, rows, _draw_values(circuit, part, schedule, units, generator))
     return x
 
 
 def _draw_units(
     circuit: Circuit,
-    route: Route,
+    schedule: FoldedSchedule,
     leaves: list[LeafMessage],
     num_rows: int,
     generator: torch.Generator | None,
 ) -> list[Tensor]:
     """Which unit of each input region a row comes from: (f, n) for each input tensor."""
-    messages: list[LeafMessage | Scaled] = list(leaves)
-    messages.extend(circuit.messages(route, leaves, circuit.scaled))
-    shapes = [(m.mantissa if isinstance(m, Scaled) else m.some).shape for m in messages]
-    chosen = [torch.zeros(shape[0], num_rows, dtype=torch.long) for shape in shapes]
-    root = settle(messages[-1]).mantissa.double().expand(-1, num_rows, -1)
-    chosen[-1] = _choose(root, generator)
-    for number, visit in reversed(list(enumerate(route.visits, len(leaves)))):
-        layer = circuit.layer(visit.layer)
-        children = [
-            messages[source].take(places)
-            for source, places in zip(visit.sources, visit.places, strict=True)
-        ]
-        weight = layer.weight(visit.folds).double()  # (f, o, i)
-        regions = torch.arange(len(weight))[:, None]
-        shares = weight[regions, chosen[number]]  # (f, n, i)
-        unit = _choose(shares * layer.product(children).mantissa.double(), generator)
-        parts = layer.units_of_children(unit, [shapes[source][-1] for source in visit.sources])
-        for source, places, part in zip(visit.sources, visit.places, parts, strict=True):
+    rule = FusedLayers(schedule, circuit.sum_layers)
+    products: list[Tensor] = []  # of each call, (f, n, i)
+    widths: list[list[int]] = []  # of the children of each call
+
+    def rule_that_keeps(number: int, children: Sequence[Message]) -> Message:
+        products.append(circuit.sum_layers[schedule.calls[number].layer].latent(children))
+        widths.append([child.shape[2] for child in children])
+        return rule(number, children)
+
+    left = traverse(schedule, rule.scale_leaves(leaves), rule_that_keeps)
+    regions = [call.regions for calls in (schedule.leaves, schedule.calls) for call in calls]
+    chosen = [torch.zeros(len(some), num_rows, dtype=torch.long) for some in regions]
+    root = root_of(schedule, left)
+    assert isinstance(root, Tensor)
+    chosen[-1] = _choose(root.double().expand(-1, num_rows, -1), generator)
+    for number in reversed(range(len(schedule.calls))):
+        call = schedule.calls[number]
+        layer = circuit.sum_layers[call.layer]
+        weight = layer.expanded(layer.weight(call.folds), widths[number], call.folds).double()
+        every = torch.arange(len(weight))[:, None]
+        shares = weight[every, chosen[len(leaves) + number]]  # (f, n, i)
+        unit = _choose(shares * products[number].double(), generator)
+        parts = layer.units_of_children(unit, widths[number])
+        for source, places, part in zip(call.sources, call.places, parts, strict=True):
             chosen[source][places] = part
     return chosen[: len(leaves)]
 
@@ -110,17 +125,17 @@ def _draw_units(
 def _draw_values(
     circuit: Circuit,
     evidence: Evidence,
-    route: Route,
+    schedule: FoldedSchedule,
     units: list[Tensor],
     generator: torch.Generator | None,
 ) -> Tensor:
     drawn = evidence.x.double().clone()
-    for entry, unit in zip(route.entries, units, strict=True):
-        layer: InputLayer = circuit.input_layer(entry.layer)
-        variables = layer.variables[entry.folds]  # (f, s)
+    for call, unit in zip(schedule.leaves, units, strict=True):
+        layer = circuit.input_layers[call.layer]
+        variables = layer.variables[call.folds]  # (f, s)
         columns = drawn[:, variables].movedim(0, 1)  # (f, n, s)
         seen = evidence.observed[:, variables].movedim(0, 1)
-        p = layer.tensors(entry.folds, torch.float64)
+        p = layer.tensors(call.folds, torch.float64)
         pattern = evidence.pattern(variables[0].tolist())
         fresh = layer.family.sample_units(p, unit, columns, pattern, generator)
         for fold, scope in enumerate(variables.tolist()):

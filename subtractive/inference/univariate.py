@@ -1,7 +1,7 @@
 """Univariate marginals of all variables at once, given evidence.
 
-One climb and one descent give the environment of every variable that is not observed; a question
-(:mod:`subtractive.inputs.asking`) is then a small contraction for each.
+One forward and one outside pass give the environment of every variable that is not observed; the
+expectations of test functions (:mod:`subtractive.inputs.test_functions`) are small contractions.
 """
 
 from __future__ import annotations
@@ -13,27 +13,28 @@ import torch
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.route import Route
+from subtractive.circuits.evaluation import evaluate, leaves_of
 from subtractive.inference.evidence import Evidence
-from subtractive.inference.marginal import blocks, plain_leaf, square_leaf
+from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside
-from subtractive.inputs.base import Question
+from subtractive.inputs.base import TestFunctions
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import log_sum
+from subtractive.regions.folding import FoldedSchedule
 
 Answers = list[Tensor | None]
 
 
 def answer_square(
-    circuit: Circuit, evidence: Evidence, questions: Sequence[Question | None]
+    circuit: Circuit, evidence: Evidence, questions: Sequence[TestFunctions | None]
 ) -> Answers:
     """Expectations (n, q) for each variable under |c|² given evidence.
 
     ``None`` asks nothing of a variable. Where a variable is observed its answer is NaN.
     """
     answers = _unanswered(evidence, questions)
-    widest = max(layer.weights().shape[2] for layer in circuit.all_layers())
-    for rows, route in blocks(circuit, evidence, square_leaf, more_per_row=8 * widest**2):
+    widest = max(layer.weights().shape[2] for layer in circuit.sum_layers)
+    for rows, schedule in blocks(circuit, evidence, square_leaf, more_per_row=8 * widest**2):
         part = evidence.rows(rows)
 
         def look(
@@ -41,7 +42,7 @@ def answer_square(
         ) -> None:
             layer, place = circuit.input_of(region)
             scope = list(layer.scopes[place.start])
-            found = layer.family.answer_square(
+            found = layer.family.expectations_square(
                 layer.tensors(place, torch.float64),
                 environment.real if environment.is_complex() else environment,
                 part.x[:, scope].double(),
@@ -50,25 +51,24 @@ def answer_square(
             )
             _store(answers, scope, found, rows, part)
 
-        descend(inside(circuit, part, route), look)
+        descend(inside(circuit, schedule, part), look)
     return answers
 
 
 def answer_plain(
-    circuit: Circuit, evidence: Evidence, questions: Sequence[Question | None]
+    circuit: Circuit, evidence: Evidence, questions: Sequence[TestFunctions | None]
 ) -> Answers:
     """The same under a monotonic circuit: posterior shares of units, by one backward pass."""
     answers = _unanswered(evidence, questions)
-    for rows, route in blocks(circuit, evidence, plain_leaf):
+    for rows, schedule in blocks(circuit, evidence, plain_leaf):
         part = evidence.rows(rows)
-        leaves = [plain_leaf(circuit.input_layer(e.layer), e, part) for e in route.entries]
-        for entry, shares in zip(
-            route.entries, _unit_shares(circuit, route, leaves, len(rows)), strict=True
-        ):
-            layer = circuit.input_layer(entry.layer)
-            p = layer.tensors(entry.folds, torch.float64)
-            for fold, scope in enumerate(layer.variables[entry.folds].tolist()):
-                found = layer.family.answer_units(
+        leaves = leaves_of(schedule, plain_leaves(circuit, part))
+        all_shares = _unit_shares(circuit, schedule, leaves, len(rows))
+        for call, shares in zip(schedule.leaves, all_shares, strict=True):
+            layer = circuit.input_layers[call.layer]
+            p = layer.tensors(call.folds, torch.float64)
+            for fold, scope in enumerate(layer.variables[call.folds].tolist()):
+                found = layer.family.expectations_units(
                     {name: tensor[fold : fold + 1] for name, tensor in p.items()},
                     shares[fold],
                     part.x[:, scope].double(),
@@ -96,7 +96,7 @@ def as_row(numbers: object, name: str) -> Tensor:
 
 
 def _unit_shares(
-    circuit: Circuit, route: Route, leaves: Sequence[LeafMessage], num_rows: int
+    circuit: Circuit, schedule: FoldedSchedule, leaves: Sequence[LeafMessage], num_rows: int
 ) -> tuple[Tensor, ...]:
     """The posterior probability of each unit of each input, (f, n, i): d log c / d log f_i."""
     wanted = torch.is_grad_enabled()  # the shares depend on the parameters, too
@@ -115,11 +115,14 @@ def _unit_shares(
             LeafMessage(factor if leaf.mantissa is None else leaf.mantissa * factor, leaf.exponent)
             for leaf, factor in zip(leaves, factors, strict=True)
         ]
-        root = log_sum(circuit.root(route, scaled))
+        by_call = {call.regions: leaf for call, leaf in zip(schedule.leaves, scaled, strict=True)}
+        root = log_sum(
+            evaluate(schedule, circuit.sum_layers, lambda call, *_: by_call[call.regions])
+        )
         return torch.autograd.grad(root.sum(), factors, create_graph=wanted)
 
 
-def _unanswered(evidence: Evidence, questions: Sequence[Question | None]) -> Answers:
+def _unanswered(evidence: Evidence, questions: Sequence[TestFunctions | None]) -> Answers:
     return [
         None
         if question is None

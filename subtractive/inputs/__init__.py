@@ -1,0 +1,5 @@
+"""Input families: the functions at the leaves of a circuit."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

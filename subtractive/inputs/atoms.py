@@ -7,17 +7,18 @@ density is a probability at an atom, and a density per unit length elsewhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
 
-from subtractive.inputs.base import EVERYWHERE, Tensors, UnivariateFamily, Window
-from subtractive.inputs.drawing import uniforms
+from subtractive.inputs.base import EVERYWHERE, Tensors, Window
 from subtractive.inputs.embedding import share_states, table_gram, table_integral
+from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.inputs.statistics import Sample
+from subtractive.inputs.univariate import UnivariateFamily
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.leaf_message import LeafMessage, add, choose, relative_values
 
@@ -30,8 +31,8 @@ class WithAtoms(UnivariateFamily):
     .. math:: f_k(x) = a_{kv} \text{ at the atoms } x = t_v, \quad g_k(x) \text{ elsewhere},
         \qquad \int f_i f_j = \sum_v a_{iv} a_{jv} + \int g_i g_j
 
-    A value is an atom if it equals one exactly, in the precision of the model. The values a have
-    any sign, or with ``non_negative`` are positive, as monotonic circuits need.
+    A value is an atom if it equals one exactly, or as rounded to single precision. The values a
+    have any sign, or with ``non_negative`` are positive, as monotonic circuits need.
 
     >>> rain = torch.cat([torch.zeros(60, 1), torch.randn(40, 1).exp()])
     >>> family = sub.WithAtoms(sub.Gaussian(), atoms=(0.0,))
@@ -78,54 +79,38 @@ class WithAtoms(UnivariateFamily):
     def is_non_negative(self) -> bool:
         return self.non_negative
 
-    @property
-    def num_states(self) -> None:
-        return None
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "family": "WithAtoms",
-            "base": self.base.describe(),
-            "atoms": self.atoms,
-            "non_negative": self.non_negative,
-        }
-
     def check(self, column: Tensor, variable: int) -> None:
         self.base.check(column[~self._is_atom(column).any(-1)], variable)
 
-    def parameters(
-        self, size: int, num_units: int, generator: torch.Generator | None
-    ) -> dict[str, Tensor]:
-        learned = self.base.parameters(size, num_units, generator)
+    def init(self, num_units: int, generator: torch.Generator | None) -> dict[str, Tensor]:
+        learned = self.base.init(num_units, generator)
         return learned | self._learned(self._noise(num_units, generator))
 
-    def parameters_from(
+    def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
-        is_atom = self._is_atom(sample.columns[:, 0])  # (n, v)
-        rest = sample.columns.masked_fill(is_atom.any(-1, keepdim=True), math.nan)
-        learned = self.base.parameters_from(
-            Sample(rest, sample.weights), num_units, power, generator
-        )
-        known = (~sample.columns[:, 0].isnan()).double() * sample.weights
+        is_atom = self._is_atom(sample.columns).any(-1)  # (n, 1)
+        rest = Sample(sample.columns.masked_fill(is_atom, math.nan), sample.weights)
+        learned = self.base.init_from_data(rest, num_units, power, generator)
+        known, weights = sample.column(0)
         # As if each atom, and what is between them, had been seen half a time more.
-        rows = len(known) / known.sum().clamp(min=1e-300)
-        mass = 0.5 + rows * (known @ is_atom.double())  # (v,)
-        odds = mass / (0.5 + rows * known.sum() - (mass - 0.5).sum()).clamp(min=0.5)
-        p = learned | self.base.constants(1, num_units)
-        p = {name: tensor[None] for name, tensor in p.items()}
+        rows = weights * (len(weights) / weights.sum())
+        counts = 0.5 + rows @ self._is_atom(known).double()  # (v,)
+        odds = counts / (len(known) + 0.5 * (1 + len(counts)) - counts.sum())
+        constants = self.base.constants(num_units)
+        p = {name: tensor[None] for name, tensor in (learned | constants).items()}
         # Atoms have their share of ∫ c^power if the weights of all units are equal.
-        total = self.base.integral(p, EVERYWHERE)
-        if power > 1:
-            total = self.base.gram(p, p, EVERYWHERE)
-        height = (odds * total.value().mean()) ** (1 / power)
+        whole = (
+            self.base.gram(p, p, EVERYWHERE) if power > 1 else self.base.integral(p, EVERYWHERE)
+        )
+        height = (odds * whole.value().mean()) ** (1 / power)
         return learned | self._learned(height * 2 * self._noise(num_units, generator))
 
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
-        return self.base.step_units(p)
+    def update_scale(self, p: Tensors) -> dict[str, Tensor]:
+        return self.base.update_scale(p)
 
-    def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
-        return self.base.constants(size, num_units)
+    def constants(self, num_units: int) -> dict[str, Tensor]:
+        return self.base.constants(num_units)
 
     def values(self, p: Tensors, x: Tensor) -> LeafMessage:
         is_atom = self._is_atom(x[..., 0])  # (f, n, v)
@@ -157,13 +142,8 @@ class WithAtoms(UnivariateFamily):
         atoms = LeafMessage(mantissa, exponent)
         return add(self.base.gram(p, q, window), atoms)
 
-    def sample_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
+    def draw_square(
+        self, p: Tensors, environment: Tensor, generator: torch.Generator | None
     ) -> Tensor:
         gram = self.gram(p, p, EVERYWHERE)
         values = self.values(p, self._places(p)).outer()  # (1, v, i, j)
@@ -174,27 +154,18 @@ class WithAtoms(UnivariateFamily):
         drawn = self._atom_of(cell)
         rows = drawn.isnan().nonzero()[:, 0]
         if len(rows) > 0:
-            drawn[rows] = self.base.sample_square(
-                p, environment[rows], x[rows], observed, generator
-            )[:, 0]
-        return drawn[:, None]
+            drawn[rows] = self.base.draw_square(p, environment[rows], generator)
+        return drawn
 
-    def sample_units(
-        self,
-        p: Tensors,
-        units: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
-    ) -> Tensor:
+    def draw_units(self, p: Tensors, units: Tensor, generator: torch.Generator | None) -> Tensor:
         integral = self.integral(p, EVERYWHERE)
         smooth = relative_values(self.base.integral(p, EVERYWHERE), integral)
         values = relative_values(self.values(p, self._places(p)), integral)
         masses = torch.cat([values, smooth], 1).mT  # (f, i, v + 1)
         chosen = masses.gather(1, units[..., None].expand(-1, -1, masses.shape[2])).flatten(0, 1)
         cell, _ = choose_cell(chosen, uniforms(len(chosen), generator))
-        atom = self._atom_of(cell).reshape(*units.shape, 1)
-        elsewhere = self.base.sample_units(p, units, x, observed, generator)
+        atom = self._atom_of(cell).reshape(units.shape)
+        elsewhere = self.base.draw_units(p, units, generator)
         return torch.where(atom.isnan(), elsewhere, atom)
 
     def overlap(self, p: Tensors) -> Tensor:
@@ -214,7 +185,9 @@ class WithAtoms(UnivariateFamily):
     def _is_atom(self, x: Tensor) -> Tensor:
         """Which atom each value is, one more axis."""
         atoms = torch.tensor(self.atoms, dtype=torch.float64, device=x.device)
-        return x[..., None] == atoms.to(x.dtype)
+        # A table in single precision knows only the rounded atom, whatever the model's precision.
+        rounded = atoms.float().to(x.dtype)
+        return (x[..., None] == atoms.to(x.dtype)) | (x[..., None] == rounded)
 
     def _places(self, p: Tensors) -> Tensor:
         """The atoms as values of each region, (f, v, 1)."""

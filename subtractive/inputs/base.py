@@ -1,24 +1,31 @@
-"""What an input family must say about its functions f_1..f_K (paper: Sec. 2, Def. 1).
+"""What circuits ask of the functions f_1..f_K of an input region (paper: Sec. 2, Def. 1).
 
-A family is frozen data: the fixed facts (number of states, knots, ...) and the formulas. The
+A family is a frozen dataclass: fixed facts (number of states, knots, ...) and formulas. The
 numbers it works on arrive as a dictionary of tensors whose first axis is the region ``f``, owned
-by :class:`subtractive.inputs.layer.InputLayer`. Adding a family is one file beside this one.
+by :class:`subtractive.inputs.layer.InputLayer`. To write a family, fill in
+:class:`subtractive.inputs.univariate.UnivariateFamily`, or
+:class:`subtractive.inputs.multivariate.MultivariateFamily` for regions of several variables.
 """
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from subtractive.inputs.statistics import Sample
-from subtractive.numerics.leaf_message import LeafMessage, largest_exponent, relative_values
+from subtractive.io.registry import Registry
+from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.validation import check_finite, check_states
 
 Tensors = Mapping[str, Tensor]
+Flags = Sequence[bool]
+Random = torch.Generator | None
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,21 @@ class Window:
     upper: Tensor | None = None
     power: int = 0
     states: Tensor | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """The number m of rows that the bounds tell apart."""
+        limits = [t for t in (self.lower, self.upper, self.states) if t is not None]
+        return max((limit.shape[1] for limit in limits), default=1)
+
+    def rows(self, rows: slice) -> Window:
+        """The windows of some rows."""
+        limits = (
+            t if t is None or t.shape[1] == 1 else t[:, rows]
+            for t in (self.lower, self.upper, self.states)
+        )
+        lower, upper, states = limits
+        return Window(lower, upper, self.power, states)
 
     @property
     def is_total(self) -> bool:
@@ -54,19 +76,13 @@ def state_weights(window: Window, num_states: int, like: Tensor) -> Tensor:
     return weights if window.states is None else weights * window.states
 
 
-def tilted(moments: Sequence[LeafMessage], tilt: Tensor) -> LeafMessage:
-    """``M_0 + θ M_1 + θ² M_2 / 2`` of the moments of one region of one variable, θ being (1,)."""
-    zeroth, first, second = (relative_values(moment, moments[0]) for moment in moments)
-    return LeafMessage(
-        zeroth + tilt * first + 0.5 * tilt.square() * second, largest_exponent(moments[0])
-    )
+class TestFunctions(ABC):
+    """q functions of one variable whose expectations are wanted under its density.
 
-
-class Question(ABC):
-    """q functions of one variable, to be integrated against its density.
-
-    They are powers, points or half-lines, see :mod:`subtractive.inputs.asking`.
+    They are powers, points or half-lines, see :mod:`subtractive.inputs.test_functions`.
     """
+
+    __test__ = False  # pytest must not take the class for a test
 
     @property
     @abstractmethod
@@ -86,10 +102,7 @@ class Question(ABC):
         """Their integrals against Σ_k w_k N(m_k, s_k), (n, q), with weights (n, k)."""
 
 
-def name_and_facts(family: InputFamily) -> dict[str, Any]:
-    """What a family without families inside is, as plain data."""
-    facts = {entry.name: getattr(family, entry.name) for entry in fields(family)}  # type: ignore[arg-type]
-    return {"family": type(family).__name__, **facts}
+FAMILIES: Registry[InputFamily] = Registry("input family")
 
 
 class InputFamily(ABC):
@@ -97,57 +110,75 @@ class InputFamily(ABC):
 
     In the shapes below ``p`` and ``q`` are the tensors of two input layers over the same regions
     (usually the same layer twice), with i and j functions; ``m`` is one where a result is the
-    same for all rows.
+    same for all rows. ``observed`` says which variables of the region are known, with values in x.
     """
 
+    def __init_subclass__(cls, old_names: Sequence[str] = (), **options: Any) -> None:  # noqa: ANN401
+        super().__init_subclass__(**options)
+        FAMILIES.add(cls, old_names)
+
     @property
-    @abstractmethod
     def fold_key(self) -> Hashable:
         """Regions whose families have equal keys are stored and evaluated in one tensor."""
+        return self
 
     @property
-    @abstractmethod
     def is_non_negative(self) -> bool:
         """Whether f_k >= 0 whatever the parameters, as a monotonic circuit requires."""
+        return False
 
     @property
-    @abstractmethod
     def gram_dtype(self) -> torch.dtype | None:
         """The precision in which :meth:`gram` takes its tensors; ``None`` for their own.
 
         Its result is in double precision either way.
         """
+        return torch.float64
 
     @property
-    @abstractmethod
     def num_states(self) -> int | None:
         """The states are 0 .. num_states - 1; ``None`` for a continuous family."""
+        return None
 
     @property
     def atoms(self) -> tuple[float, ...]:
-        """The points that have a probability of their own, of a continuous family."""
+        """The points of a continuous family that have a probability of their own."""
         return ()
 
-    @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """The name of the family and its fixed facts as plain data, for files."""
+        """The name of the family and its fields as plain data, for files."""
+        if not is_dataclass(type(self)):
+            raise ValueError(f"{type(self).__name__} must be a frozen dataclass to be saved.")
+        facts = {entry.name: getattr(self, entry.name) for entry in fields(type(self))}  # type: ignore[arg-type]
+        if not _is_rebuilt_from(facts, self):
+            raise ValueError(
+                f"{self} cannot be saved: {type(self).__name__} must be equal to what its "
+                "constructor makes of its fields, which must be numbers, text, tuples or families."
+            )
+        for name, value in facts.items():
+            if isinstance(value, InputFamily):
+                facts[name] = value.describe()
+        return {"family": FAMILIES.name_of(type(self)), **facts}
+
+    def check(self, column: Tensor, variable: int) -> None:
+        """Raise ``ValueError`` if an observed value of ``variable``, (n,), is impossible."""
+        if self.num_states is None:
+            check_finite(column, variable)
+        else:
+            check_states(column, variable, self.num_states)
 
     @abstractmethod
     def check_scope(self, size: int) -> None:
         """Raise ``ValueError`` if a region of ``size`` variables cannot carry this family."""
 
     @abstractmethod
-    def check(self, column: Tensor, variable: int) -> None:
-        """Raise ``ValueError`` if an observed value of ``variable``, (n,), is impossible."""
-
-    @abstractmethod
-    def parameters(
+    def start(
         self, size: int, num_units: int, generator: torch.Generator | None
-    ) -> dict[str, Tensor]:
-        """What is learned, at its start, for one region of ``size`` variables, each (i, ...)."""
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What is learned, each (i, ...), and what is fixed, of a region of ``size`` variables."""
 
     @abstractmethod
-    def parameters_from(
+    def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         """What is learned, at a start from rows of one region.
@@ -156,16 +187,12 @@ class InputFamily(ABC):
         units apart: power is 2 in a squared circuit, else 1. The result is always finite.
         """
 
-    @abstractmethod
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+    def update_scale(self, p: Tensors) -> dict[str, Tensor]:
         """How far a step of one goes for learned tensors, each (f, i, ...); one if not named.
 
         A mean has moved far when it has moved by the width of its function, not by one.
         """
-
-    @abstractmethod
-    def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
-        """What is fixed, for one region: knots, centres, totals."""
+        return {}
 
     @abstractmethod
     def values(self, p: Tensors, x: Tensor) -> LeafMessage:
@@ -180,23 +207,8 @@ class InputFamily(ABC):
         """∫ x^power f_i g_j over the window, (f, m, i, j)."""
 
     @abstractmethod
-    def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> LeafMessage:
-        """f with the unobserved variables of a region integrated out, (f, n, i)."""
-
-    @abstractmethod
-    def partial_gram(
-        self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
-    ) -> LeafMessage:
-        """f_i g_j with the unobserved variables of the region integrated out, (f, n, i, j)."""
-
-    @abstractmethod
     def sample_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
+        self, p: Tensors, environment: Tensor, x: Tensor, observed: Flags, generator: Random
     ) -> Tensor:
         """Values (n, s) of one region from Σ_ij E_ij f_i f_j, with environments (n, i, j).
 
@@ -206,37 +218,32 @@ class InputFamily(ABC):
 
     @abstractmethod
     def sample_units(
-        self,
-        p: Tensors,
-        units: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
+        self, p: Tensors, units: Tensor, x: Tensor, observed: Flags, generator: Random
     ) -> Tensor:
         """Values (f, n, s) from f_k / ∫ f_k for units k (f, n), given what is observed in x."""
 
     @abstractmethod
-    def answer_square(
+    def expectations_square(
         self,
         p: Tensors,
         environment: Tensor,
         x: Tensor,
         observed: Sequence[bool],
-        questions: Sequence[Question | None],
+        functions: Sequence[TestFunctions | None],
     ) -> list[Tensor | None]:
         """Expectations (n, q) for each variable of one region under Σ_ij E_ij f_i f_j.
 
-        Arguments are as for :meth:`sample_square`; observed variables are not answered.
+        Arguments are as for :meth:`sample_square`; observed variables have none.
         """
 
     @abstractmethod
-    def answer_units(
+    def expectations_units(
         self,
         p: Tensors,
         shares: Tensor,
         x: Tensor,
         observed: Sequence[bool],
-        questions: Sequence[Question | None],
+        functions: Sequence[TestFunctions | None],
     ) -> list[Tensor | None]:
         """Expectations (n, q) for each variable of one region under Σ_i r_i f_i / ∫ f_i.
 
@@ -259,67 +266,21 @@ class InputFamily(ABC):
     ) -> LeafMessage:
         """∫ (1 + t + t²/2) f_i in the same way, (1, 1, i)."""
 
-    @abstractmethod
     def overlap(self, p: Tensors) -> Tensor:
         """Whether the supports of f_i and f_j may meet, (f, i, j) bool: for determinism."""
+        some = next(iter(p.values()))
+        regions, units = some.shape[:2]
+        return torch.ones(regions, units, units, dtype=torch.bool, device=some.device)
 
 
-class UnivariateFamily(InputFamily):
-    """A family of functions of one variable: evidence inside a region is all or nothing."""
-
-    def describe(self) -> dict[str, Any]:
-        return name_and_facts(self)
-
-    def check_scope(self, size: int) -> None:
-        if size != 1:
-            raise ValueError(
-                f"{type(self).__name__} takes input regions of one variable, got a region of "
-                f"{size}. Split the region, or use MultivariateGaussian."
-            )
-
-    def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> LeafMessage:
-        raise AssertionError("a region of one variable is observed or not")
-
-    def partial_gram(
-        self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
-    ) -> LeafMessage:
-        raise AssertionError("a region of one variable is observed or not")
-
-    def answer_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        questions: Sequence[Question | None],
-    ) -> list[Tensor | None]:
-        if questions[0] is None:
-            return [None]
-        gram = self.gram(p, p, EVERYWHERE)
-        numbers = relative_values(questions[0].of_products(self, p), gram)[0]  # (q, i, j)
-        total = (environment * relative_values(gram, gram)[0]).sum((-2, -1))  # (n,)
-        return [environment.flatten(1) @ numbers.flatten(1).mT / total[:, None]]
-
-    def answer_units(
-        self,
-        p: Tensors,
-        shares: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        questions: Sequence[Question | None],
-    ) -> list[Tensor | None]:
-        if questions[0] is None:
-            return [None]
-        mass = self.integral(p, EVERYWHERE)
-        numbers = relative_values(questions[0].of_functions(self, p), mass)[0]  # (q, i)
-        return [shares @ (numbers / relative_values(mass, mass)[0]).mT]
-
-    def tilted_gram(
-        self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
-    ) -> LeafMessage:
-        return tilted([self.gram(p, p, Window(power=power)) for power in range(3)], tilt)
-
-    def tilted_integral(
-        self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
-    ) -> LeafMessage:
-        return tilted([self.integral(p, Window(power=power)) for power in range(3)], tilt)
+def _is_rebuilt_from(facts: Mapping[str, Any], family: InputFamily) -> bool:
+    """Whether the constructor makes an equal family of the facts as a file has them."""
+    try:
+        plain = {
+            name: value if isinstance(value, InputFamily) else json.loads(json.dumps(value))
+            for name, value in facts.items()
+        }
+        tuples = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()}
+        return type(family)(**tuples) == family
+    except (TypeError, ValueError):
+        return False

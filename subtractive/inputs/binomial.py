@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -11,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from subtractive.inputs.base import Tensors, UnivariateFamily, Window, state_weights
-from subtractive.inputs.drawing import draw_state, draw_state_of_unit
-from subtractive.inputs.embedding import check_states, whole_number
+from subtractive.inputs.base import Tensors, Window, state_weights
 from subtractive.inputs.statistics import Sample, quantiles, shuffled_levels
+from subtractive.inputs.univariate import UnivariateFamily
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import safe_log
+from subtractive.numerics.validation import whole_number
 
 # exp(-600) and its products with numbers of moderate size are far from the underflow of float64.
 SAFE_EXPONENT = 600.0
@@ -110,14 +109,6 @@ class Binomial(UnivariateFamily):
         object.__setattr__(self, "total", whole_number("total", self.total, 0))
 
     @property
-    def fold_key(self) -> Hashable:
-        return Binomial, self.total
-
-    @property
-    def gram_dtype(self) -> torch.dtype:
-        return torch.float64
-
-    @property
     def is_non_negative(self) -> bool:
         return True
 
@@ -125,31 +116,20 @@ class Binomial(UnivariateFamily):
     def num_states(self) -> int:
         return self.total + 1
 
-    def check(self, column: Tensor, variable: int) -> None:
-        check_states(column, variable, self.num_states)
-
-    def parameters(
-        self, size: int, num_units: int, generator: torch.Generator | None
-    ) -> dict[str, Tensor]:
+    def init(self, num_units: int, generator: torch.Generator | None) -> dict[str, Tensor]:
         probability = torch.rand(num_units, generator=generator, dtype=torch.float64)
         return {"logit": probability.logit(eps=1e-6)}
 
-    def parameters_from(
+    def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         states, shares = sample.column(0)
         if len(states) == 0:
-            return self.parameters(1, num_units, generator)
+            return self.init(num_units, generator)
         chosen = quantiles(states, shares, shuffled_levels(num_units, generator))
         noise = torch.randn(num_units, generator=generator, dtype=torch.float64)
         # Off the ends, where a logit is infinite.
         return {"logit": ((chosen + 0.5) / (self.total + 1)).logit() + 0.1 * noise}
-
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
-        return {}
-
-    def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
-        return {}
 
     def values(self, p: Tensors, x: Tensor) -> LeafMessage:
         exponent = binomial_log_prob(p["logit"], self.total, x[..., 0])
@@ -167,31 +147,6 @@ class Binomial(UnivariateFamily):
         width = chunk_width(p["logit"], q["logit"])
         exponent = log_table_gram(left, right, weights, width)
         return LeafMessage(None, exponent.to(p["logit"].dtype))
-
-    def sample_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        return draw_state(self._table(p)[0].exp(), environment, generator)[:, None]
-
-    def sample_units(
-        self,
-        p: Tensors,
-        units: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        return draw_state_of_unit(self._table(p).exp(), units, generator)[..., None]
-
-    def overlap(self, p: Tensors) -> Tensor:
-        num_regions, num_units = p["logit"].shape
-        shape = (num_regions, num_units, num_units)
-        return torch.ones(shape, dtype=torch.bool, device=p["logit"].device)
 
     def _table(self, p: Tensors) -> Tensor:
         """All log-probabilities, (f, i, v) in float64."""

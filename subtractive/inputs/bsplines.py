@@ -19,6 +19,7 @@ from torch.nn.functional import pad
 
 from subtractive.inputs.base import Window
 from subtractive.inputs.embedding import look_up
+from subtractive.inputs.quadrature import clip
 
 
 def spans_of(knots: Tensor, order: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -86,8 +87,8 @@ def span_quadrature(
     nodes move with the bounds, so that derivatives with respect to the bounds are exact too.
     """
     start, end, near = (tensor[:, None] for tensor in spans_of(knots, order))  # (f, 1, s, ...)
-    lower = start if window.lower is None else _clip(window.lower, start, end)
-    upper = end if window.upper is None else _clip(window.upper, start, end)
+    lower = start if window.lower is None else clip(window.lower.to(start.dtype), start, end)
+    upper = end if window.upper is None else clip(window.upper.to(start.dtype), start, end)
     length = (upper - lower).clamp(min=0)[..., None]  # (f, m, s, 1)
     nodes, weights = np.polynomial.legendre.leggauss((degree + window.power) // 2 + 1)
     position = (lower - start)[..., None] + length * knots.new_tensor((nodes + 1) / 2)
@@ -145,12 +146,6 @@ def quantile_knots(
         widest = int(np.argmax(np.diff(knots)))
         knots.insert(widest + 1, (knots[widest] + knots[widest + 1]) / 2)
     return tuple(knots[1:-1])
-
-
-def _clip(bound: Tensor, start: Tensor, end: Tensor) -> Tensor:
-    bound = bound.to(start.dtype)[..., None]  # (f, m, 1)
-    # Not clamp: a bound on a knot moves one span only, the one to its left.
-    return torch.where(bound <= start, start, torch.where(bound > end, end, bound))
 
 
 def _join(shares: Sequence[Tensor]) -> Tensor:

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
 import torch
 from torch import Tensor
 
-from subtractive.inputs.base import Tensors, UnivariateFamily, Window
-from subtractive.inputs.drawing import draw_state, draw_state_of_unit
+from subtractive.inputs.base import Tensors, Window
 from subtractive.inputs.embedding import (
-    check_states,
     look_up,
     share_states,
     table_gram,
     table_integral,
-    whole_number,
     window_weights,
 )
 from subtractive.inputs.statistics import Sample, histogram
+from subtractive.inputs.univariate import UnivariateFamily
 from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.validation import whole_number
 
 
 def window_table(logits: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,40 +51,21 @@ class Categorical(UnivariateFamily):
         object.__setattr__(self, "num_states", whole_number("num_states", self.num_states, 1))
 
     @property
-    def fold_key(self) -> Hashable:
-        return Categorical, self.num_states
-
-    @property
-    def gram_dtype(self) -> torch.dtype:
-        return torch.float64
-
-    @property
     def is_non_negative(self) -> bool:
         return True
 
-    def check(self, column: Tensor, variable: int) -> None:
-        check_states(column, variable, self.num_states)
-
-    def parameters(
-        self, size: int, num_units: int, generator: torch.Generator | None
-    ) -> dict[str, Tensor]:
+    def init(self, num_units: int, generator: torch.Generator | None) -> dict[str, Tensor]:
         # Normalised exponential variables are a flat Dirichlet draw; they are never exactly zero.
         draw = torch.empty(num_units, self.num_states, dtype=torch.float64)
         return {"logits": draw.exponential_(generator=generator).log()}
 
-    def parameters_from(
+    def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         states, shares = sample.column(0)
         frequency = histogram(states, shares, self.num_states)
-        noise = self.parameters(1, num_units, generator)["logits"]
+        noise = self.init(num_units, generator)["logits"]
         return {"logits": frequency.log() / power + noise}
-
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
-        return {}
-
-    def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
-        return {}
 
     def values(self, p: Tensors, x: Tensor) -> LeafMessage:
         return LeafMessage(None, look_up(p["logits"].log_softmax(-1), x[..., 0].long()))
@@ -111,26 +90,6 @@ class Categorical(UnivariateFamily):
         mantissa = table_gram(left, right, weights)
         exponent = left_peak[:, None, :, None] + right_peak[:, None, None, :]  # (f, 1, i, j)
         return LeafMessage(mantissa, exponent.expand_as(mantissa))
-
-    def sample_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        return draw_state(p["logits"][0].softmax(-1), environment, generator)[:, None]
-
-    def sample_units(
-        self,
-        p: Tensors,
-        units: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        return draw_state_of_unit(p["logits"].softmax(-1), units, generator)[..., None]
 
     def overlap(self, p: Tensors) -> Tensor:
         return share_states(p["logits"] > -math.inf)

@@ -5,18 +5,18 @@ The functions above the class serve the other families of states too.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, SupportsIndex, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from subtractive.inputs.base import EVERYWHERE, Tensors, UnivariateFamily, Window, state_weights
-from subtractive.inputs.drawing import draw_state, draw_state_of_unit
+from subtractive.inputs.base import EVERYWHERE, Tensors, Window, state_weights
 from subtractive.inputs.statistics import Sample, histogram
+from subtractive.inputs.univariate import UnivariateFamily
 from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.transforms import is_transformed
+from subtractive.numerics.validation import whole_number
 
 # How many states are widened at a time: few enough for a processor's cache.
 _STATES_AT_ONCE = 2**11
@@ -65,6 +65,13 @@ def table_gram(left: Tensor, right: Tensor, weights: Tensor | None) -> Tensor:
     return sums.view(*sums.shape[:2], left.shape[1], right.shape[1])
 
 
+def wide_gram(table: Tensor) -> Tensor:
+    """``T Tᵀ``, (f, i, j) in float64, of a table (f, i, v) in float32."""
+    if is_transformed():
+        return table.double() @ table.double().mT
+    return WideGram.apply(table)  # type: ignore[no-any-return, no-untyped-call]
+
+
 class WideGram(torch.autograd.Function):
     """``T Tᵀ``, (f, i, j) in float64, of a table (f, i, v) in float32, a part of it at a time.
 
@@ -96,28 +103,6 @@ def share_states(present: Tensor) -> Tensor:
     return counts @ counts.mT > 0
 
 
-def whole_number(name: str, value: SupportsIndex, least: int) -> int:
-    """``value`` as an ``int``; ``ValueError`` unless a whole number of at least ``least``."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-    return number
-
-
-def check_states(column: Tensor, variable: int, num_states: int) -> None:
-    """Raise ``ValueError`` unless a column (n,) holds whole numbers in 0 .. num_states - 1."""
-    wrong = (column != column.floor()) | ~((column >= 0) & (column < num_states))
-    if wrong.any():
-        raise ValueError(
-            f"variable {variable} must hold whole numbers in 0..{num_states - 1}, got "
-            f"{column[wrong][0].item():g}. Number its states from 0 (numpy.unique(column, "
-            "return_inverse=True) does), or give the variable a family with more states."
-        )
-
-
 @final
 @dataclass(frozen=True, slots=True)  # slots: the field then stands in for the abstract property
 class Embedding(UnivariateFamily):
@@ -133,39 +118,20 @@ class Embedding(UnivariateFamily):
         object.__setattr__(self, "num_states", whole_number("num_states", self.num_states, 1))
 
     @property
-    def fold_key(self) -> Hashable:
-        return Embedding, self.num_states
-
-    @property
     def gram_dtype(self) -> torch.dtype | None:
         return None  # a table of many states is large enough without a wide copy of it
 
-    @property
-    def is_non_negative(self) -> bool:
-        return False
-
-    def check(self, column: Tensor, variable: int) -> None:
-        check_states(column, variable, self.num_states)
-
-    def parameters(
-        self, size: int, num_units: int, generator: torch.Generator | None
-    ) -> dict[str, Tensor]:
+    def init(self, num_units: int, generator: torch.Generator | None) -> dict[str, Tensor]:
         shape = (num_units, self.num_states)
         return {"table": torch.rand(shape, generator=generator, dtype=torch.float64)}
 
-    def parameters_from(
+    def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         states, shares = sample.column(0)
         frequency = histogram(states, shares, self.num_states)
         height = (self.num_states * frequency) ** (1 / power)
-        return {"table": height * self.parameters(1, num_units, generator)["table"]}
-
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
-        return {}
-
-    def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
-        return {}
+        return {"table": height * self.init(num_units, generator)["table"]}
 
     def values(self, p: Tensors, x: Tensor) -> LeafMessage:
         return LeafMessage(look_up(p["table"], x[..., 0].long()), None)
@@ -175,30 +141,10 @@ class Embedding(UnivariateFamily):
 
     def gram(self, p: Tensors, q: Tensors, window: Window) -> LeafMessage:
         if q is p and window is EVERYWHERE and p["table"].dtype == torch.float32:
-            return LeafMessage(WideGram.apply(p["table"])[:, None], None)  # type: ignore[no-untyped-call]
+            return LeafMessage(wide_gram(p["table"])[:, None], None)
         left = p["table"].double()
         right = left if q is p else q["table"].double()
         return LeafMessage(table_gram(left, right, window_weights(window, left)), None)
-
-    def sample_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        return draw_state(p["table"][0], environment, generator)[:, None]
-
-    def sample_units(
-        self,
-        p: Tensors,
-        units: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        return draw_state_of_unit(p["table"], units, generator)[..., None]
 
     def overlap(self, p: Tensors) -> Tensor:
         return share_states(p["table"] != 0)

@@ -7,41 +7,31 @@ product, over everything or over a window, is an integral of a single Gaussian.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from subtractive.inputs.base import Tensors, UnivariateFamily, Window
-from subtractive.inputs.drawing import uniforms
-from subtractive.inputs.gaussian_logs import (
+from subtractive.inputs.base import Tensors, Window
+from subtractive.inputs.gaussian_log_density import (
     log_densities,
     log_density,
     log_overlaps,
 )
-from subtractive.inputs.normal_interval import (
+from subtractive.inputs.quadratic_form_sampling import uniforms
+from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
+from subtractive.inputs.statistics import Sample, local_widths, shuffled_levels
+from subtractive.inputs.truncated_normal import (
     first_moment,
     log_tail,
     scaled_mass,
     second_moment,
     standardise,
 )
-from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
-from subtractive.inputs.statistics import Sample, local_widths, shuffled_levels
+from subtractive.inputs.univariate import UnivariateFamily
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import safe_log
-
-
-def check_finite(column: Tensor, variable: int) -> None:
-    """Raise ``ValueError`` if a value of ``variable``, all in (n,), is infinite."""
-    infinite = column[~column.isfinite()]
-    if infinite.numel() > 0:
-        raise ValueError(
-            f"variable {variable} has Gaussian inputs and needs finite values, got "
-            f"{infinite[0].item()}. Drop the row, or write NaN to integrate the value out."
-        )
 
 
 class PairProduct(NamedTuple):
@@ -127,46 +117,26 @@ class Gaussian(UnivariateFamily):
     """Normalised densities ``f_k(x) = N(x; μ_k, σ_k)``; the parameters are μ and log σ."""
 
     @property
-    def fold_key(self) -> Hashable:
-        return Gaussian
-
-    @property
-    def gram_dtype(self) -> torch.dtype:
-        return torch.float64
-
-    @property
     def is_non_negative(self) -> bool:
         return True
 
-    @property
-    def num_states(self) -> None:
-        return None
-
-    def check(self, column: Tensor, variable: int) -> None:
-        check_finite(column, variable)
-
-    def parameters(
-        self, size: int, num_units: int, generator: torch.Generator | None
-    ) -> dict[str, Tensor]:
+    def init(self, num_units: int, generator: torch.Generator | None) -> dict[str, Tensor]:
         mean = torch.randn(num_units, generator=generator, dtype=torch.float64)
         log_scale = 0.1 * torch.randn(num_units, generator=generator, dtype=torch.float64)
         return {"mean": mean, "log_scale": log_scale}
 
-    def parameters_from(
+    def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         column, shares = sample.column(0)
         if len(column) == 0:
-            return self.parameters(1, num_units, generator)
+            return self.init(num_units, generator)
         mean, width = local_widths(column, shares, shuffled_levels(num_units, generator))
         # A Gaussian to the power p is one of scale σ / √p.
         return {"mean": mean, "log_scale": (math.sqrt(power) * width).log()}
 
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
+    def update_scale(self, p: Tensors) -> dict[str, Tensor]:
         return {"mean": p["log_scale"].exp()}
-
-    def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
-        return {}
 
     def values(self, p: Tensors, x: Tensor) -> LeafMessage:
         return LeafMessage(None, log_densities(x, p["mean"], p["log_scale"]))
@@ -182,29 +152,12 @@ class Gaussian(UnivariateFamily):
                 return LeafMessage(None, overlaps[:, None])
         return window_integral(window, *pair_product(p, q))
 
-    def sample_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
+    def draw_square(
+        self, p: Tensors, environment: Tensor, generator: torch.Generator | None
     ) -> Tensor:
         mean, log_scale, log_weight = pair_product(p, p)
         products = (mean[0, 0], log_scale[0, 0], log_weight[0, 0])
-        return draw_gaussian_square(environment, products, uniforms(len(x), generator))[:, None]
+        return draw_gaussian_square(environment, products, uniforms(len(environment), generator))
 
-    def sample_units(
-        self,
-        p: Tensors,
-        units: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
-    ) -> Tensor:
+    def draw_units(self, p: Tensors, units: Tensor, generator: torch.Generator | None) -> Tensor:
         return draw_gaussian_units(p, units, generator)
-
-    def overlap(self, p: Tensors) -> Tensor:
-        num_regions, num_units = p["mean"].shape
-        shape = (num_regions, num_units, num_units)
-        return torch.ones(shape, dtype=torch.bool, device=p["mean"].device)

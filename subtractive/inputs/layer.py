@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors, Window
+from subtractive.inputs.multivariate import MultivariateFamily
+from subtractive.inputs.products import Products
 from subtractive.numerics.leaf_message import Index, LeafMessage, pick
 
 
@@ -41,8 +43,8 @@ class InputLayer(nn.Module):
         self.register_buffer("variables", torch.tensor(self.scopes), persistent=False)  # (f, s)
         size = len(self.scopes[0])
         owners = families[:1] if is_shared else families
-        learned = [family.parameters(size, num_units, generator) for family in owners]
-        fixed = [family.constants(size, num_units) for family in owners]
+        starts = [family.start(size, num_units, generator) for family in owners]
+        learned, fixed = zip(*starts, strict=True)
         for name in learned[0]:
             self.register_parameter(name, nn.Parameter(torch.stack([p[name] for p in learned])))
         for name in fixed[0]:
@@ -70,33 +72,42 @@ class InputLayer(nn.Module):
         return tensor
 
     @torch.no_grad()
-    def step_units(self) -> dict[str, Tensor]:
+    def update_scale(self) -> dict[str, Tensor]:
         """How far a step of one goes for some of the parameters, by name."""
-        return self.family.step_units(self._stored())
+        return self.family.update_scale(self._stored())
 
-    def gather(self, x: Tensor, folds: Index) -> Tensor:
+    def gather(self, x: Tensor, folds: Index, dtype: torch.dtype | None = None) -> Tensor:
         """The columns of x (n, d) that the regions see, (f, n, s)."""
         columns = x[:, self.variables[folds]].movedim(0, 1)
         if self.family.num_states is not None:
             return columns  # a state must not be rounded to another one
-        return columns.to(self.get_tensor(self.names[0]).dtype)
+        return columns.to(dtype or self.get_tensor(self.names[0]).dtype)
 
-    def values(self, x: Tensor, folds: Index) -> LeafMessage:
-        """f(x), (f, n, i)."""
-        columns = self.gather(x, folds)
+    def values(self, x: Tensor, folds: Index, dtype: torch.dtype | None = None) -> LeafMessage:
+        """f(x), (f, n, i), in the precision of the parameters or in another one."""
+        columns = self.gather(x, folds, dtype)
         if not self.is_shared:
-            return self.family.values(self.tensors(folds), columns)
+            return self.family.values(self.tensors(folds, dtype), columns)
         # Rows of one region: its gradient is then that of the stored tensors, not of copies.
-        values = self.family.values(self._stored(), columns.flatten(0, 1)[None])
+        values = self.family.values(self._stored(dtype), columns.flatten(0, 1)[None])
         return values.unfolded(columns.shape[:2])
 
-    def integral(self, folds: Index, window: Window) -> LeafMessage:
+    def integral(
+        self, folds: Index, window: Window, dtype: torch.dtype | None = None
+    ) -> LeafMessage:
         """∫ f, (f, m, i)."""
-        return self.family.integral(self.tensors(folds), window)
+        return self.family.integral(self.tensors(folds, dtype), window)
 
-    def partial_integral(self, x: Tensor, observed: Sequence[bool], folds: Index) -> LeafMessage:
+    def partial_integral(
+        self,
+        x: Tensor,
+        observed: Sequence[bool],
+        folds: Index,
+        dtype: torch.dtype | None = None,
+    ) -> LeafMessage:
         """∫ f over the unobserved variables of each region, (f, n, i)."""
-        return self.family.partial_integral(self.tensors(folds), self.gather(x, folds), observed)
+        columns = self.gather(x, folds, dtype)
+        return self._multivariate.partial_integral(self.tensors(folds, dtype), columns, observed)
 
     def gram(self, folds: Index, window: Window) -> LeafMessage:
         """∫ f fᵀ, (f, m, i, j)."""
@@ -109,10 +120,16 @@ class InputLayer(nn.Module):
     def partial_gram(self, x: Tensor, observed: Sequence[bool], folds: Index) -> LeafMessage:
         """∫ f fᵀ over the unobserved variables of each region, (f, n, i, j)."""
         p = self.tensors(folds, torch.float64)
-        return self.family.partial_gram(p, p, self.gather(x, folds).double(), observed)
+        return self._multivariate.partial_gram(p, p, self.gather(x, folds).double(), observed)
 
     def cross_gram(self, other: InputLayer, window: Window) -> LeafMessage:
         """∫ f gᵀ with another layer of the same family, (f, m, i, j)."""
         every = slice(None)
         dtype = self.family.gram_dtype
         return self.family.gram(self.tensors(every, dtype), other.tensors(every, dtype), window)
+
+    @property
+    def _multivariate(self) -> MultivariateFamily | Products:
+        """The family of regions of several variables."""
+        assert isinstance(self.family, MultivariateFamily | Products)
+        return self.family

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
 
-from subtractive.inputs.base import InputFamily, Question, Tensors, Window, name_and_facts
-from subtractive.inputs.embedding import whole_number
-from subtractive.inputs.gaussian import Gaussian, check_finite
-from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
+from subtractive.inputs.base import Flags, Random, Tensors, TestFunctions, Window
+from subtractive.inputs.gaussian import Gaussian
+from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI
+from subtractive.inputs.multivariate import MultivariateFamily
 from subtractive.inputs.normal_products import (
     NormalProducts,
     draw_normal_products,
@@ -37,10 +38,11 @@ from subtractive.inputs.statistics import (
     location_and_spread,
 )
 from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.validation import whole_number
 
 
 @dataclass(frozen=True)
-class RegionGaussian(InputFamily):
+class RegionGaussian(MultivariateFamily):
     """What Gaussians of regions of several variables have in common, however they are stored.
 
     With ``norm`` p the integral of ``f_k ** p`` is one.
@@ -52,90 +54,15 @@ class RegionGaussian(InputFamily):
         object.__setattr__(self, "norm", whole_number("norm", self.norm, 1))
 
     @property
-    def fold_key(self) -> Hashable:
-        return type(self), self.norm
-
-    @property
-    def gram_dtype(self) -> torch.dtype:
-        return torch.float64
-
-    @property
     def is_non_negative(self) -> bool:
         return True
 
-    @property
-    def num_states(self) -> None:
-        return None
-
-    def describe(self) -> dict[str, Any]:
-        return name_and_facts(self)
-
-    def check_scope(self, size: int) -> None:
-        if size < 1:
-            raise ValueError(
-                f"{type(self).__name__} takes input regions of at least one variable, got {size}."
-            )
-
-    def check(self, column: Tensor, variable: int) -> None:
-        check_finite(column, variable)
-
-    def overlap(self, p: Tensors) -> Tensor:
-        num_regions, num_units, _ = p["mean"].shape
-        shape = (num_regions, num_units, num_units)
-        return torch.ones(shape, dtype=torch.bool, device=p["mean"].device)
-
-
-@final
-@dataclass(frozen=True)
-class MultivariateGaussian(RegionGaussian):
-    """Gaussians ``f_k(x) ∝ N(x; μ_k, L_k L_kᵀ)`` of regions of any size.
-
-    The parameters are μ, the logarithms of the diagonal of L, and what is below it. With ``norm``
-    p the integral of ``f_k ** p`` is one. Densities (p = 1) in many variables differ in height by
-    more than weights of sums can balance; where they are squared, p = 2 lets them start alike.
-    """
-
-    def parameters(
-        self, size: int, num_units: int, generator: torch.Generator | None
-    ) -> dict[str, Tensor]:
-        shape = (num_units, size)
-        mean = torch.randn(shape, generator=generator, dtype=torch.float64)
-        log_diagonal = 0.1 * torch.randn(shape, generator=generator, dtype=torch.float64)
-        lower = torch.zeros(num_units, size, size, dtype=torch.float64)
-        return {"mean": mean, "log_diagonal": log_diagonal, "lower": lower}
-
-    def parameters_from(
-        self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
-    ) -> dict[str, Tensor]:
-        centre, unit = location_and_spread(sample)
-        points = (sample.columns.double() - centre) / unit
-        # Gaps go to the middle, and outliers must not become the only clusters.
-        points = points.nan_to_num(0.0).clamp(-FAR, FAR)
-        clusters = cluster(points, sample.weights, num_units, generator)
-        # A Gaussian to the power p is one of covariance Σ / p.
-        covariance = power * cluster_covariances(points, sample.weights, clusters)
-        factor = unit[:, None] * torch.linalg.cholesky(covariance)
-        return {
-            "mean": centre + unit * clusters.centres,
-            "log_diagonal": factor.diagonal(dim1=-2, dim2=-1).log(),
-            "lower": factor.tril(-1),
-        }
-
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
-        factor = cholesky_factor(p)
-        below = factor.diagonal(dim1=-2, dim2=-1)[..., None].expand_as(factor)
-        return {"mean": conditional_scales(factor), "lower": below}
-
-    def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
-        return {}
-
-    def values(self, p: Tensors, x: Tensor) -> LeafMessage:
-        deviation = x.mT[:, None] - p["mean"][..., None]  # (f, i, s, n)
-        factor = cholesky_factor(p)
-        log_density = log_normal(factor, whiten(factor, deviation)).mT  # (f, n, i)
-        return LeafMessage(None, log_density + self.log_height(p)[:, None])
+    @abstractmethod
+    def full(self, p: Tensors) -> Tensors:
+        """The means and Cholesky factors of all units, as MultivariateGaussian stores them."""
 
     def integral(self, p: Tensors, window: Window) -> LeafMessage:
+        p = self.full(p)
         height = self.log_height(p)[:, None]  # (f, 1, i)
         if p["mean"].shape[-1] == 1:
             return _raised(Gaussian().integral(_univariate(p), window), height)
@@ -143,16 +70,20 @@ class MultivariateGaussian(RegionGaussian):
         return LeafMessage(None, height)
 
     def gram(self, p: Tensors, q: Tensors, window: Window) -> LeafMessage:
-        if p["mean"].shape[-1] == 1:
-            products = Gaussian().gram(_univariate(p), _univariate(q), window)
-            return _raised(products, self._log_heights(p, q))
-        _check_window(window, p)
-        left = _normals(p)
-        right = left if q is p else _normals(q)
-        overlaps = log_overlaps(left, right, unit_pairs(p, q))
-        return LeafMessage(None, overlaps + self._log_heights(p, q))
+        left = self.full(p)
+        right = left if q is p else self.full(q)
+        heights = self._log_heights(left, right)
+        if left["mean"].shape[-1] == 1:
+            products = Gaussian().gram(_univariate(left), _univariate(right), window)
+            return _raised(products, heights)
+        _check_window(window, left)
+        normals = _normals(left)
+        others = normals if q is p else _normals(right)
+        overlaps = log_overlaps(normals, others, unit_pairs(left, right))
+        return LeafMessage(None, overlaps + heights)
 
     def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> LeafMessage:
+        p = self.full(p)
         return LeafMessage(
             None, observe(p, x, observed).log_marginal + self.log_height(p)[:, None]
         )
@@ -160,19 +91,18 @@ class MultivariateGaussian(RegionGaussian):
     def partial_gram(
         self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
     ) -> LeafMessage:
-        left = observe(p, x, observed)
-        right = left if q is p else observe(q, x, observed)
+        left_tensors = self.full(p)
+        right_tensors = left_tensors if q is p else self.full(q)
+        left = observe(left_tensors, x, observed)
+        right = left if q is p else observe(right_tensors, x, observed)
         marginals = left.log_marginal[..., :, None] + right.log_marginal[..., None, :]
         overlaps = log_overlaps(left.conditional, right.conditional, unit_pairs(p, q))
-        return LeafMessage(None, marginals + overlaps + self._log_heights(p, q))
+        return LeafMessage(
+            None, marginals + overlaps + self._log_heights(left_tensors, right_tensors)
+        )
 
     def sample_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
+        self, p: Tensors, environment: Tensor, x: Tensor, observed: Flags, generator: Random
     ) -> Tensor:
         products = self._products(p, environment, x, observed)
         rest = [k for k, is_seen in enumerate(observed) if not is_seen]
@@ -180,14 +110,9 @@ class MultivariateGaussian(RegionGaussian):
         return x.index_copy(1, torch.tensor(rest), draw_normal_products(products, uniform))
 
     def sample_units(
-        self,
-        p: Tensors,
-        units: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
+        self, p: Tensors, units: Tensor, x: Tensor, observed: Flags, generator: Random
     ) -> Tensor:
-        partial = observe(p, x, observed)
+        partial = observe(self.full(p), x, observed)
         mean, factor = partial.conditional  # (f, i, u, n), (f, i, u, u)
         rest = torch.tensor([k for k, is_seen in enumerate(observed) if not is_seen])
         region = torch.arange(len(units))[:, None]
@@ -197,37 +122,39 @@ class MultivariateGaussian(RegionGaussian):
         drawn = means[region, row, units] + (factor[region, units] @ noise[..., None])[..., 0]
         return x.index_copy(2, rest, drawn)
 
-    def answer_square(
+    def expectations_square(
         self,
         p: Tensors,
         environment: Tensor,
         x: Tensor,
         observed: Sequence[bool],
-        questions: Sequence[Question | None],
+        functions: Sequence[TestFunctions | None],
     ) -> list[Tensor | None]:
         products = self._products(p, environment, x, observed)
         weights = products.weights / products.weights.sum(-1, keepdim=True)
         scales = products.covariance.diagonal(dim1=-2, dim2=-1).sqrt()  # (P, u)
-        return _answer_each(observed, questions, weights, products.mean, scales)
+        return _expectations_of_each(observed, functions, weights, products.mean, scales)
 
-    def answer_units(
+    def expectations_units(
         self,
         p: Tensors,
         shares: Tensor,
         x: Tensor,
         observed: Sequence[bool],
-        questions: Sequence[Question | None],
+        functions: Sequence[TestFunctions | None],
     ) -> list[Tensor | None]:
-        mean, factor = observe(p, x[None], observed).conditional
+        mean, factor = observe(self.full(p), x[None], observed).conditional
         scales = factor[0].square().sum(-1).sqrt()  # (i, u)
-        return _answer_each(observed, questions, shares, mean[0].movedim(-1, 0), scales)
+        return _expectations_of_each(observed, functions, shares, mean[0].movedim(-1, 0), scales)
 
     def _products(
         self, p: Tensors, environment: Tensor, x: Tensor, observed: Sequence[bool]
     ) -> NormalProducts:
         log_weight = self.partial_gram(p, p, x[None], observed).exponent
         assert log_weight is not None
-        mean, factor = observe(p, x[None], observed).conditional  # (1, i, u, n), (1, i, u, u)
+        mean, factor = observe(
+            self.full(p), x[None], observed
+        ).conditional  # (1, i, u, n), (1, i, u, u)
         return normal_products(environment, log_weight[0], mean[0].movedim(-1, 0), factor[0])
 
     def tilted_gram(
@@ -247,6 +174,7 @@ class MultivariateGaussian(RegionGaussian):
     def tilted_integral(
         self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
     ) -> LeafMessage:
+        p = self.full(p)
         log_marginal, (mean, factor) = observe(p, x[None], observed)
         covariance = factor[0] @ factor[0].mT
         mantissa = _tilt_factor(observed, tilt, mean[0, :, :, 0], covariance)
@@ -266,21 +194,72 @@ class MultivariateGaussian(RegionGaussian):
         return self.log_height(p)[:, None, :, None] + self.log_height(q)[:, None, None, :]
 
 
-def _answer_each(
+@final
+@dataclass(frozen=True)
+class MultivariateGaussian(RegionGaussian):
+    """Gaussians ``f_k(x) ∝ N(x; μ_k, L_k L_kᵀ)`` of regions of any size.
+
+    The parameters are μ, the logarithms of the diagonal of L, and what is below it. With ``norm``
+    p the integral of ``f_k ** p`` is one. Densities (p = 1) in many variables differ in height by
+    more than weights of sums can balance; where they are squared, p = 2 lets them start alike.
+    """
+
+    def init(
+        self, size: int, num_units: int, generator: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        shape = (num_units, size)
+        mean = torch.randn(shape, generator=generator, dtype=torch.float64)
+        log_diagonal = 0.1 * torch.randn(shape, generator=generator, dtype=torch.float64)
+        lower = torch.zeros(num_units, size, size, dtype=torch.float64)
+        return {"mean": mean, "log_diagonal": log_diagonal, "lower": lower}
+
+    def init_from_data(
+        self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
+    ) -> dict[str, Tensor]:
+        centre, unit = location_and_spread(sample)
+        points = (sample.columns.double() - centre) / unit
+        # Gaps go to the middle, and outliers must not become the only clusters.
+        points = points.nan_to_num(0.0).clamp(-FAR, FAR)
+        clusters = cluster(points, sample.weights, num_units, generator)
+        # A Gaussian to the power p is one of covariance Σ / p.
+        covariance = power * cluster_covariances(points, sample.weights, clusters)
+        factor = unit[:, None] * torch.linalg.cholesky(covariance)
+        return {
+            "mean": centre + unit * clusters.centres,
+            "log_diagonal": factor.diagonal(dim1=-2, dim2=-1).log(),
+            "lower": factor.tril(-1),
+        }
+
+    def update_scale(self, p: Tensors) -> dict[str, Tensor]:
+        factor = cholesky_factor(p)
+        below = factor.diagonal(dim1=-2, dim2=-1)[..., None].expand_as(factor)
+        return {"mean": conditional_scales(factor), "lower": below}
+
+    def full(self, p: Tensors) -> Tensors:
+        return p
+
+    def values(self, p: Tensors, x: Tensor) -> LeafMessage:
+        deviation = x.mT[:, None] - p["mean"][..., None]  # (f, i, s, n)
+        factor = cholesky_factor(p)
+        log_density = log_normal(factor, whiten(factor, deviation)).mT  # (f, n, i)
+        return LeafMessage(None, log_density + self.log_height(p)[:, None])
+
+
+def _expectations_of_each(
     observed: Sequence[bool],
-    questions: Sequence[Question | None],
+    functions: Sequence[TestFunctions | None],
     weights: Tensor,
     mean: Tensor,
     scales: Tensor,
 ) -> list[Tensor | None]:
-    """Answers for the variables not observed, from mixtures with means (n, k, u)."""
-    answers: list[Tensor | None] = [None] * len(observed)
+    """Expectations for the variables not observed, from mixtures with means (n, k, u)."""
+    found: list[Tensor | None] = [None] * len(observed)
     rest = [k for k, is_seen in enumerate(observed) if not is_seen]
     for at, variable in enumerate(rest):
-        question = questions[variable]
-        if question is not None:
-            answers[variable] = question.of_gaussians(weights, mean[..., at], scales[:, at])
-    return answers
+        function = functions[variable]
+        if function is not None:
+            found[variable] = function.of_gaussians(weights, mean[..., at], scales[:, at])
+    return found
 
 
 def _tilt_factor(

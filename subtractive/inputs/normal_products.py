@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.inputs.drawing import by_chunks
+from subtractive.inputs.quadratic_form_sampling import by_chunks
 from subtractive.inputs.signed_mixture import draw_signed_mixture, pair_weights
 
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import Tensors
-from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
+from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI
+from subtractive.numerics.transforms import is_transformed
 
 # Entries of the matrices that are decomposed at a time: small enough for a processor's cache.
 ENTRIES = 2**18
@@ -132,8 +133,17 @@ def triangular(root: Tensor) -> Tensor:
     return torch.where(is_negative[..., None, :], -factor, factor)
 
 
+def log_overlaps_of_pairs(p: Normals, q: Normals, first: Tensor, second: Tensor) -> Tensor:
+    """``log N(δ; 0, S)``, (f, pair, n), with δ = μ_i - μ_j and S = Σ_i + Σ_j of pairs of units."""
+    parts = [
+        log_normal(chunk.factor, whiten(chunk.factor, chunk.deviation))
+        for chunk in chunks(p, q, first, second)
+    ]
+    return torch.cat(parts, 1)
+
+
 class LogOverlaps(torch.autograd.Function):
-    r"""``log N(δ; 0, S)``, (f, pair, n), with δ = μ_i - μ_j and S = Σ_i + Σ_j of pairs of units.
+    r"""The same with its derivative spelled out.
 
     .. math:: \partial_S = ½ (S^{-1} δ δ^T S^{-1} - S^{-1}), \qquad \partial_δ = -S^{-1} δ
 
@@ -147,11 +157,7 @@ class LogOverlaps(torch.autograd.Function):
         ctx.save_for_backward(*inputs)
         mean_p, factor_p, mean_q, factor_q, first, second = inputs
         p, q = Normals(mean_p, factor_p), Normals(mean_q, factor_q)
-        parts = [
-            log_normal(chunk.factor, whiten(chunk.factor, chunk.deviation))
-            for chunk in chunks(p, q, first, second)
-        ]
-        return torch.cat(parts, 1)
+        return log_overlaps_of_pairs(p, q, first, second)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
@@ -164,17 +170,20 @@ class LogOverlaps(torch.autograd.Function):
             inverse = torch.cholesky_inverse(chunk.factor)
             solved = inverse @ chunk.deviation
             weighted = share[..., None, :] * solved  # (f, pair, s, n)
-            slope = weighted @ solved.mT - share.sum(-1)[..., None, None] * inverse
+            grad = weighted @ solved.mT - share.sum(-1)[..., None, None] * inverse
             for k, units in enumerate((chunk.first, chunk.second)):
                 means[k].index_add_(1, units, weighted, alpha=(-1, 1)[k])
-                covariances[k].index_add_(1, units, slope)
-        slope_p, slope_q = covariances[0] @ factor_p, covariances[1] @ factor_q
-        return means[0], slope_p, means[1], slope_q, None, None
+                covariances[k].index_add_(1, units, grad)
+        grad_p, grad_q = covariances[0] @ factor_p, covariances[1] @ factor_q
+        return means[0], grad_p, means[1], grad_q, None, None
 
 
 def log_overlaps(p: Normals, q: Normals, pairs: Pairs) -> Tensor:
     """``log ∫ N_i N_j = log N(μ_i; μ_j, Σ_i + Σ_j)`` of all pairs (i, j), (f, n, i, j)."""
-    entries = LogOverlaps.apply(*p, *q, pairs.first, pairs.second)  # type: ignore[no-untyped-call]
+    if is_transformed():
+        entries = log_overlaps_of_pairs(p, q, pairs.first, pairs.second)
+    else:
+        entries = LogOverlaps.apply(*p, *q, pairs.first, pairs.second)  # type: ignore[no-untyped-call]
     return pairs.matrix(entries)
 
 

@@ -9,14 +9,9 @@ from typing import Any, NoReturn, final
 import torch
 from torch import Tensor
 
-from subtractive.inputs.base import InputFamily, Question, Tensors, Window
-from subtractive.inputs.statistics import Sample
+from subtractive.inputs.base import InputFamily, Tensors, Window
+from subtractive.inputs.multivariate import MultivariateFamily
 from subtractive.numerics.leaf_message import LeafMessage
-
-_FOR_STUDY = (
-    "a written-out square is for study: it can be evaluated and integrated, but neither squared "
-    "again nor asked. Ask the SquaredCircuit of the circuit itself."
-)
 
 
 @final
@@ -59,21 +54,10 @@ class Products(InputFamily):
     def check(self, column: Tensor, variable: int) -> None:
         self.family.check(column, variable)
 
-    def parameters(
+    def start(
         self, size: int, num_units: int, generator: torch.Generator | None
-    ) -> dict[str, Tensor]:
-        return self.family.parameters(size, self._num_factors, generator)
-
-    def parameters_from(
-        self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
-    ) -> dict[str, Tensor]:
-        return self.family.parameters_from(sample, self._num_factors, 2 * power, generator)
-
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
-        return self.family.step_units(p)
-
-    def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
-        return self.family.constants(size, self._num_factors)
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        return self.family.start(size, 1 + max(map(max, self.pairs)), generator)
 
     def values(self, p: Tensors, x: Tensor) -> LeafMessage:
         mantissa, exponent = self.family.values(p, x)
@@ -87,74 +71,24 @@ class Products(InputFamily):
         return self._entries(self.family.gram(p, p, window))
 
     def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> LeafMessage:
+        assert isinstance(self.family, MultivariateFamily)
         return self._entries(self.family.partial_gram(p, p, x, observed))
-
-    def gram(self, p: Tensors, q: Tensors, window: Window) -> NoReturn:
-        raise ValueError(_FOR_STUDY)
-
-    def partial_gram(
-        self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
-    ) -> NoReturn:
-        raise ValueError(_FOR_STUDY)
-
-    def sample_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        raise ValueError(_FOR_STUDY)
-
-    def sample_units(
-        self,
-        p: Tensors,
-        units: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        raise ValueError(_FOR_STUDY)
-
-    def answer_units(
-        self,
-        p: Tensors,
-        shares: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        questions: Sequence[Question | None],
-    ) -> NoReturn:
-        raise ValueError(_FOR_STUDY)
-
-    def answer_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        questions: Sequence[Question | None],
-    ) -> NoReturn:
-        raise ValueError(_FOR_STUDY)
-
-    def tilted_integral(
-        self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
-    ) -> NoReturn:
-        raise ValueError(_FOR_STUDY)
-
-    def tilted_gram(
-        self, p: Tensors, x: Tensor, observed: Sequence[bool], tilt: Tensor
-    ) -> NoReturn:
-        raise ValueError(_FOR_STUDY)
 
     def overlap(self, p: Tensors) -> Tensor:
         below = self.family.overlap(p)
         first, second = self._indices
         return below[:, first][:, :, first] & below[:, second][:, :, second]
 
-    @property
-    def _num_factors(self) -> int:
-        return 1 + max(max(pair) for pair in self.pairs)
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise ValueError(
+            "a written-out square is for study: it can be evaluated and integrated, but neither "
+            "squared again, sampled nor learned. Use the SquaredCircuit of the circuit itself."
+        )
+
+    gram = partial_gram = init_from_data = _refuse
+    sample_square = sample_units = _refuse
+    expectations_square = expectations_units = _refuse
+    tilted_gram = tilted_integral = _refuse
 
     @property
     def _indices(self) -> tuple[list[int], list[int]]:

@@ -10,12 +10,12 @@ from typing import final
 import torch
 from torch import Tensor
 
-from subtractive.inputs.base import Tensors, UnivariateFamily, Window
-from subtractive.inputs.drawing import uniforms
-from subtractive.inputs.gaussian import check_finite, pair_product, window_integral
-from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI, log_kernel
+from subtractive.inputs.base import Tensors, Window
+from subtractive.inputs.gaussian import pair_product, window_integral
+from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI, log_kernel
+from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
-from subtractive.inputs.statistics import Sample
+from subtractive.inputs.univariate import UnivariateFamily
 from subtractive.numerics.leaf_message import LeafMessage
 
 
@@ -58,34 +58,13 @@ class RBF(UnivariateFamily):
         return RBF
 
     @property
-    def gram_dtype(self) -> torch.dtype:
-        return torch.float64
-
-    @property
     def is_non_negative(self) -> bool:
         return True
 
-    @property
-    def num_states(self) -> None:
-        return None
-
-    def check(self, column: Tensor, variable: int) -> None:
-        check_finite(column, variable)
-
-    def parameters(
-        self, size: int, num_units: int, generator: torch.Generator | None
-    ) -> dict[str, Tensor]:
+    def init(self, num_units: int, generator: torch.Generator | None) -> dict[str, Tensor]:
         return {}
 
-    def parameters_from(
-        self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
-    ) -> dict[str, Tensor]:
-        return {}
-
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
-        return {}
-
-    def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
+    def constants(self, num_units: int) -> dict[str, Tensor]:
         if num_units != len(self.centres):
             raise ValueError(
                 f"RBF has one unit per centre: expected {len(self.centres)} units, got "
@@ -109,34 +88,17 @@ class RBF(UnivariateFamily):
         log_volume = _log_volume(p)[:, None, :, None] + _log_volume(q)[:, None, None, :]
         return window_integral(window, mean, log_scale, log_weight + log_volume)
 
-    def sample_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
+    def draw_square(
+        self, p: Tensors, environment: Tensor, generator: torch.Generator | None
     ) -> Tensor:
         mean, log_scale, log_weight = pair_product(_densities(p), _densities(p))
         volume = _log_volume(p)[0]
         log_weight = log_weight[0, 0] + volume[:, None] + volume[None, :]
         products = (mean[0, 0], log_scale[0, 0], log_weight)
-        return draw_gaussian_square(environment, products, uniforms(len(x), generator))[:, None]
+        return draw_gaussian_square(environment, products, uniforms(len(environment), generator))
 
-    def sample_units(
-        self,
-        p: Tensors,
-        units: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
-    ) -> Tensor:
+    def draw_units(self, p: Tensors, units: Tensor, generator: torch.Generator | None) -> Tensor:
         return draw_gaussian_units(_densities(p), units, generator)
-
-    def overlap(self, p: Tensors) -> Tensor:
-        num_regions, num_units = p["centre"].shape
-        shape = (num_regions, num_units, num_units)
-        return torch.ones(shape, dtype=torch.bool, device=p["centre"].device)
 
 
 def _numbers(given: float | Sequence[float] | Tensor) -> tuple[float, ...]:

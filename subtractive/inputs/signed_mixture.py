@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.inputs.drawing import by_chunks
+from subtractive.inputs.quadratic_form_sampling import by_chunks
 from subtractive.numerics.inversion import choose_cell, invert
 
 # Beyond this many standard deviations a float64 sees no mass.
@@ -72,10 +72,10 @@ def draw_gaussian_square(
 def draw_gaussian_units(
     p: Mapping[str, Tensor], units: Tensor, generator: torch.Generator | None
 ) -> Tensor:
-    """Values (f, n, 1) from the Gaussians of given units (f, n)."""
+    """Values (f, n) from the Gaussians of given units (f, n)."""
     noise = torch.randn(units.shape, generator=generator, dtype=torch.float64)
     scale = p["log_scale"].gather(1, units).exp()
-    return (p["mean"].gather(1, units) + scale * noise)[..., None]
+    return p["mean"].gather(1, units) + scale * noise
 
 
 def draw_signed_mixture(weights: Tensor, mean: Tensor, scale: Tensor, uniform: Tensor) -> Tensor:

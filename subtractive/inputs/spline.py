@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import final
@@ -13,12 +13,19 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from subtractive.inputs.base import EVERYWHERE, Tensors, UnivariateFamily, Window
+from subtractive.inputs.base import EVERYWHERE, Tensors, Window
 from subtractive.inputs.bsplines import quantile_knots, spline_gram, spline_integral, spline_values
-from subtractive.inputs.drawing import by_chunks, draw_piecewise, quadratic, uniforms
-from subtractive.inputs.embedding import share_states, whole_number
+from subtractive.inputs.embedding import share_states
+from subtractive.inputs.quadratic_form_sampling import (
+    by_chunks,
+    draw_piecewise,
+    quadratic,
+    uniforms,
+)
 from subtractive.inputs.statistics import Sample
+from subtractive.inputs.univariate import UnivariateFamily
 from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.validation import whole_number
 
 
 @final
@@ -30,7 +37,7 @@ class Spline(UnivariateFamily):
     num_bases - order - 1 interior knots, uniform unless given. Coefficients start uniform in
     (0, 1) and are real, or with ``non_negative`` positive, as monotonic circuits need.
 
-    >>> Spline(5, domain=(0.0, 3.0)).constants(1, 1)["knots"]
+    >>> Spline(5, domain=(0.0, 3.0)).constants(1)["knots"]
     tensor([0., 0., 0., 1., 2., 3., 3., 3.], dtype=torch.float64)
     """
 
@@ -89,33 +96,15 @@ class Spline(UnivariateFamily):
         return Spline, self.num_bases, self.order, self.non_negative
 
     @property
-    def gram_dtype(self) -> torch.dtype:
-        return torch.float64
-
-    @property
     def is_non_negative(self) -> bool:
         return self.non_negative
 
-    @property
-    def num_states(self) -> None:
-        return None
-
-    def check(self, column: Tensor, variable: int) -> None:
-        wrong = ~column.isfinite()
-        if wrong.any():
-            raise ValueError(
-                f"variable {variable} must hold finite numbers, got {column[wrong][0].item():g}. "
-                "Replace it, or mark it as missing."
-            )
-
-    def parameters(
-        self, size: int, num_units: int, generator: torch.Generator | None
-    ) -> dict[str, Tensor]:
+    def init(self, num_units: int, generator: torch.Generator | None) -> dict[str, Tensor]:
         shape = (num_units, self.num_bases)
         start = 1 - torch.rand(shape, generator=generator, dtype=torch.float64)  # never zero
         return {"log_coefficient": start.log()} if self.non_negative else {"coefficient": start}
 
-    def parameters_from(
+    def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         start = 1 - torch.rand(num_units, self.num_bases, generator=generator, dtype=torch.float64)
@@ -126,10 +115,7 @@ class Spline(UnivariateFamily):
             else {"coefficient": coefficient}
         )
 
-    def step_units(self, p: Tensors) -> dict[str, Tensor]:
-        return {}
-
-    def constants(self, size: int, num_units: int) -> dict[str, Tensor]:
+    def constants(self, num_units: int) -> dict[str, Tensor]:
         lower, upper = self.domain
         uniform = np.linspace(lower, upper, self.num_bases - self.order + 1)[1:-1]
         line = [lower, *(uniform if self.knots is None else self.knots), upper]
@@ -150,13 +136,8 @@ class Spline(UnivariateFamily):
             raise ValueError("products of splines need the same knots and domain on both sides.")
         return LeafMessage(spline_gram(left, right, p["knots"], window), None)
 
-    def sample_square(
-        self,
-        p: Tensors,
-        environment: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
+    def draw_square(
+        self, p: Tensors, environment: Tensor, generator: torch.Generator | None
     ) -> Tensor:
         coefficients, knots = self._coefficients(p), p["knots"]
 
@@ -171,18 +152,11 @@ class Spline(UnivariateFamily):
                 self._edges(p), density, num_nodes=self.order + 1, uniform=uniform[rows]
             )
 
-        uniform = uniforms(len(x), generator)
+        uniform = uniforms(len(environment), generator)
         width = coefficients.shape[1] * (self.order + 1)
-        return by_chunks(draw, len(x), width * self.num_bases)[:, None]
+        return by_chunks(draw, len(environment), width * self.num_bases)
 
-    def sample_units(
-        self,
-        p: Tensors,
-        units: Tensor,
-        x: Tensor,
-        observed: Sequence[bool],
-        generator: torch.Generator | None,
-    ) -> Tensor:
+    def draw_units(self, p: Tensors, units: Tensor, generator: torch.Generator | None) -> Tensor:
         columns = []
         for region, unit in enumerate(units):
             one = {name: tensor[region : region + 1] for name, tensor in p.items()}
@@ -205,7 +179,7 @@ class Spline(UnivariateFamily):
                     uniform=uniforms(len(unit), generator),
                 )
             )
-        return torch.stack(columns)[..., None]
+        return torch.stack(columns)
 
     def overlap(self, p: Tensors) -> Tensor:
         if self.non_negative:
@@ -217,7 +191,7 @@ class Spline(UnivariateFamily):
     def _heights(self, values: Tensor, shares: Tensor) -> Tensor:
         """The density of values near each basis function, (b,), one being that of a uniform."""
         inside = (values >= self.domain[0]) & (values <= self.domain[1])
-        knots = self.constants(1, 1)["knots"][None]
+        knots = self.constants(1)["knots"][None]
         every = torch.eye(self.num_bases, dtype=torch.float64)[None]
         mass = shares[inside] @ spline_values(every, knots, values[None, inside])[0]
         count = shares.new_tensor(float(inside.sum()))

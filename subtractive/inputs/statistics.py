@@ -5,7 +5,7 @@ Rows carry weights >= 0; a row of weight two counts as two equal rows. All is in
 
 from __future__ import annotations
 
-import math
+import warnings
 from typing import NamedTuple
 
 import torch
@@ -102,18 +102,19 @@ class Clusters(NamedTuple):
 def cluster(
     points: Tensor, weights: Tensor, count: int, generator: torch.Generator | None
 ) -> Clusters:
-    """Lloyd's k-means for points (n, s), from centres spread by k-means++."""
-    centres = points[spread_points(points, weights, count, generator)]
-    labels = nearest(points, centres)
-    for _ in range(MAX_LLOYD_STEPS):
-        mass = torch.zeros_like(centres[:, 0]).index_add(0, labels, weights)
-        sums = torch.zeros_like(centres).index_add(0, labels, weights[:, None] * points)
-        empty = (mass == 0)[:, None]
-        centres = torch.where(empty, centres, sums / torch.where(empty, 1.0, mass[:, None]))
-        before, labels = labels, nearest(points, centres)
-        if torch.equal(before, labels):
-            break
-    return Clusters(centres, labels)
+    """K-means for points (n, s); of fewer points than centres, some centres are equal."""
+    # Imported here: it takes longer than all of the rest.
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    distinct = min(count, len(points))
+    seed = int(torch.randint(2**31 - 1, (), generator=generator))
+    means = KMeans(distinct, n_init=1, max_iter=MAX_LLOYD_STEPS, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # equal points
+        means.fit(points.numpy(), sample_weight=weights.numpy())
+    centres = torch.from_numpy(means.cluster_centers_)[torch.arange(count) % distinct]
+    return Clusters(centres, torch.from_numpy(means.labels_).long())
 
 
 def cluster_covariances(points: Tensor, weights: Tensor, clusters: Clusters) -> Tensor:
@@ -140,36 +141,3 @@ def location_and_spread(sample: Sample) -> tuple[Tensor, Tensor]:
             centres.append(torch.zeros((), dtype=torch.float64))
             units.append(torch.ones((), dtype=torch.float64))
     return torch.stack(centres), torch.stack(units)
-
-
-def spread_points(
-    points: Tensor, weights: Tensor, count: int, generator: torch.Generator | None
-) -> Tensor:
-    """Rows (k,) of points (n, s), each drawn by its squared distance to those before it.
-
-    Of several that are drawn the one is kept that leaves the least distances (greedy k-means++).
-    """
-    chosen = [_draw(weights, 1, generator)[0]]
-    distance = (points - points[chosen[0]]).square().sum(1)  # to the nearest one chosen, (n,)
-    num_candidates = 2 + int(math.log(count))
-    for _ in range(count - 1):
-        share = weights * distance
-        # With fewer distinct points than centres some have to be chosen again.
-        drawn = _draw(share if share.sum() > 0 else weights, num_candidates, generator)
-        after = [torch.minimum(distance, (points - points[one]).square().sum(1)) for one in drawn]
-        best = min(range(num_candidates), key=lambda k: float(weights @ after[k]))
-        chosen.append(drawn[best])
-        distance = after[best]
-    return torch.stack(chosen)
-
-
-def nearest(points: Tensor, centres: Tensor) -> Tensor:
-    """The number of the nearest centre for each point, (n,)."""
-    return (centres.square().sum(1) - 2 * points @ centres.mT).argmin(1)
-
-
-def _draw(weights: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
-    """Indices (count,) with probabilities proportional to their weights, of any number of them."""
-    below = weights.cumsum(0)
-    level = torch.rand(count, generator=generator, dtype=below.dtype) * below[-1]
-    return torch.searchsorted(below, level, right=True).clamp(max=len(weights) - 1)

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from subtractive.inputs.atoms import WithAtoms
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors, Window, state_weights
-from subtractive.inputs.drawing import by_chunks, quadratic, uniforms
 from subtractive.inputs.gaussian import Gaussian, pair_product
+from subtractive.inputs.quadratic_form_sampling import by_chunks, quadratic, uniforms
 from subtractive.inputs.signed_mixture import draw_gaussian_square
 from subtractive.numerics.inversion import choose_cell, invert
 from subtractive.numerics.leaf_message import relative_values

@@ -6,14 +6,11 @@ version is refused before anything of it is used.
 
 from __future__ import annotations
 
-import contextlib
-import glob
 import hashlib
 import json
 import math
 import os
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+
+from subtractive.io.writing import partial_files as partial_files
+from subtractive.io.writing import write_atomically as write_atomically
 
 VERSION = 1
 
@@ -72,31 +72,6 @@ def read_tensors(
     return tensors, _parsed(path, header["description"])
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[str], None]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, then put it in its place at once.
-
-    Whoever reads ``path`` sees the old contents or the new ones, whenever the process or the
-    machine stops.
-    """
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(
-            f"cannot write {target}: the folder {target.parent} does not exist. Create it first."
-        )
-    descriptor, partial = tempfile.mkstemp(".partial", f".{target.name}.", target.parent)
-    os.close(descriptor)
-    try:
-        write(partial)
-        _flush(partial)
-        os.chmod(partial, _permissions(target))
-        os.replace(partial, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(partial)
-        raise
-    _flush(target.parent)
-
-
 def plain(value: Any) -> Any:  # noqa: ANN401 - anything that JSON can nearly hold
     """The same as JSON gives it back: lists for tuples, ``None`` for NaN and infinities.
 
@@ -132,32 +107,8 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     return value
 
 
-def partial_files(path: str | os.PathLike[str]) -> list[Path]:
-    """What processes left beside ``path`` that were killed while they wrote it."""
-    target = Path(path)
-    return list(target.parent.glob(f".{glob.escape(target.name)}.*.partial"))
-
-
 def _fill_text(path: str, text: str) -> None:
     Path(path).write_text(text, encoding="utf-8")
-
-
-def _permissions(target: Path) -> int:
-    """Those of the old file, or those that any new file of this user gets."""
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
-
-
-def _flush(path: str | Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _check_header(path: str | os.PathLike[str], kind: str, header: Mapping[str, str]) -> None:

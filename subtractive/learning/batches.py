@@ -14,6 +14,7 @@ from torch import Tensor
 from subtractive.densities.base import Density
 from subtractive.inference.evidence import Evidence, make_evidence
 from subtractive.learning.distributed import Group
+from subtractive.numerics.validation import check_weights
 
 
 class Batch(NamedTuple):
@@ -95,7 +96,7 @@ class InMemory(Batches):
         self, data: object, weights: object | None, density: Density, group: Group
     ) -> None:
         evidence = make_evidence(data, None, density.families, density.device)
-        row_weights = check_weights(weights, len(evidence), density.device)
+        row_weights = check_weights(weights, len(evidence)).to(density.device)
         kept = row_weights > 0
         if not bool(kept.any()):
             reason = "all weights are zero" if len(evidence) else "got an empty table"
@@ -174,7 +175,7 @@ class Streamed(Batches):
             )
         evidence = make_evidence(parts[0], None, self._density.families, self._density.device)
         weights = parts[1] if len(parts) == 2 else None
-        return evidence, check_weights(weights, len(evidence), self._density.device)
+        return evidence, check_weights(weights, len(evidence)).to(self._density.device)
 
     @property
     def can_be_read_again(self) -> bool:
@@ -183,21 +184,3 @@ class Streamed(Batches):
     @property
     def fingerprint(self) -> str:
         return "a stream"
-
-
-def check_weights(weights: object | None, num_rows: int, device: torch.device) -> Tensor:
-    """One non-negative number per row, (n,) in float64; ones if none are given."""
-    if weights is None:
-        return torch.ones(num_rows, dtype=torch.float64, device=device)
-    try:
-        given = torch.as_tensor(weights).to(device, torch.float64)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"weights must be numbers, one per row ({error}).") from None
-    if given.shape != (num_rows,):
-        raise ValueError(
-            f"weights needs one number per row: expected shape {(num_rows,)}, got "
-            f"{tuple(given.shape)}."
-        )
-    if not bool(((given >= 0) & given.isfinite()).all()):
-        raise ValueError("weights must be finite and not negative.")
-    return given

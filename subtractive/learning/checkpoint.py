@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from subtractive.io.files import partial_files, read_tensors, write_tensors
+from subtractive.io.files import FileFormatError, read_tensors, write_tensors
 
 KIND = "checkpoint"
 
@@ -22,8 +23,6 @@ class Checkpoint:
     def __init__(self, path: str | os.PathLike[str], seconds: float) -> None:
         self.path, self.seconds = Path(path), seconds
         self._last = time.monotonic()
-        for leftover in partial_files(self.path):  # of a process that was killed while writing
-            leftover.unlink(missing_ok=True)
 
     @property
     def is_due(self) -> bool:
@@ -45,8 +44,51 @@ def save_state(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
 def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The inverse of :func:`save_state`."""
     tensors, description = read_tensors(path, KIND)
-    state: dict[str, Any] = _unpacked(description["state"], tensors)
+    try:
+        state = _unpacked(description["state"], tensors)
+    except (LookupError, TypeError, ValueError) as error:
+        raise _not_ours(path, error) from None
+    if not isinstance(state, dict):
+        raise _not_ours(path, TypeError(f"a {type(state).__name__} for a state"))
     return state
+
+
+def load_run(path: str | os.PathLike[str], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of a run in a file, whose parts are of the same kinds as its ``own``."""
+    state = load_state(path)
+    for name, part in own.items():
+        given, kind = state.get(name), dict if isinstance(part, dict) else type(part)
+        fits = isinstance(given, kind)
+        if fits and name == "best":
+            fits = set(state["density"]) == set(state["best"])
+        elif fits and name in ("optimizer", "scheduler", "history"):
+            fits = set(state[name]) <= set(part)
+        elif fits and name == "progress":
+            fits = len(state[name]) == len(part)
+        if not fits:
+            raise _not_ours(path, TypeError(f"{name!r} is not what a run has there"))
+    return state
+
+
+@contextmanager
+def resuming(path: str | os.PathLike[str], density: nn.Module) -> Iterator[None]:
+    """Refuse a state that is not that of a run, and put the density back as it was."""
+    before = copied(density.state_dict())
+    try:
+        yield
+    except Exception as error:
+        density.load_state_dict(before)
+        if isinstance(error, ValueError):  # which says what is wrong
+            raise
+        raise _not_ours(path, error) from None
+
+
+def _not_ours(path: str | os.PathLike[str], error: Exception) -> FileFormatError:
+    reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+    return FileFormatError(
+        f"{os.fspath(path)} does not hold a training run ({reason}). It was not written by fit(), "
+        "or by a program that is broken: start anew without resume."
+    )
 
 
 def _packed(value: object, tensors: dict[str, Tensor]) -> object:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -51,6 +51,22 @@ class Group:
         if self.size > 1:
             for tensor in tensors:
                 self._call(dist.broadcast, tensor.data, 0)
+
+    def check_same(self, facts: Mapping[str, str]) -> None:
+        """Refuse, in all processes alike, to train together on different facts."""
+        if self.size == 1:
+            return
+        everyones: list[dict[str, str]] = [{}] * self.size
+        self._call(dist.all_gather_object, everyones, dict(facts))
+        for rank, others in enumerate(everyones):
+            for name, fact in everyones[0].items():
+                if others.get(name) != fact:
+                    raise ValueError(
+                        "the processes of a group must train the same model on the same data: "
+                        f"{name} of process 0 is {fact}, that of process {rank} is "
+                        f"{others.get(name)}. Give all of them the same; each takes its own part "
+                        "of every batch."
+                    )
 
     def _call(self, operation: object, *arguments: object) -> None:
         try:

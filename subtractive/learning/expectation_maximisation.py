@@ -12,10 +12,10 @@ from torch import Tensor
 
 from subtractive.circuits.building import as_generator
 from subtractive.inference.evidence import as_table
-from subtractive.inputs.embedding import whole_number
-from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
+from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI
 from subtractive.inputs.statistics import Sample, cluster, cluster_covariances, location_and_spread
 from subtractive.learning.initialise import row_weights
+from subtractive.numerics.validation import whole_number
 
 # Numbers of a chunk of rows (rows x components x variables): they should fit into a cache.
 ENTRIES = 2**18

@@ -17,7 +17,7 @@ from subtractive.densities.squared import SquaredCircuit
 from subtractive.inference.evidence import make_evidence
 from subtractive.inputs.layer import InputLayer
 from subtractive.inputs.statistics import Sample
-from subtractive.learning.batches import check_weights
+from subtractive.numerics.validation import check_weights
 
 # A start need not have seen more rows than this.
 MAX_ROWS = 2**16
@@ -54,9 +54,9 @@ def initialise(
     for part in _parts(density):
         power = 2 if isinstance(part, SquaredCircuit) else 1
         starts = [
-            _start(layer, table, shares, power, generator) for layer in part.circuit.input_layers()
+            _start(layer, table, shares, power, generator) for layer in part.circuit.input_layers
         ]
-        for layer, start in zip(part.circuit.input_layers(), starts, strict=True):
+        for layer, start in zip(part.circuit.input_layers, starts, strict=True):
             for name, value in start.items():
                 layer.get_tensor(name).copy_(value)
         _scale_to_one(part.circuit, float(part.log_normaliser()) / power)
@@ -91,10 +91,10 @@ def _start(
     if layer.is_shared:
         columns = torch.cat([table[:, list(scope)] for scope in layer.scopes])
         pooled = Sample(columns, weights.repeat(len(layer.scopes)))
-        start = layer.family.parameters_from(pooled, layer.num_units, power, generator)
+        start = layer.family.init_from_data(pooled, layer.num_units, power, generator)
         return {name: value[None] for name, value in start.items()}
     starts = [
-        family.parameters_from(
+        family.init_from_data(
             Sample(table[:, list(scope)], weights), layer.num_units, power, generator
         )
         for family, scope in zip(layer.families, layer.scopes, strict=True)
@@ -107,7 +107,7 @@ def _scale_to_one(circuit: Circuit, log_size: float) -> None:
 
     The root alone would leave the range of single precision when there are many variables.
     """
-    layers = circuit.all_layers()
+    layers = circuit.sum_layers
     counts = [layer.weights().shape[0] for layer in layers]
     exponent = max(-MAX_EXPONENT, min(MAX_EXPONENT, -log_size / sum(counts)))
     for layer in layers:
@@ -116,7 +116,7 @@ def _scale_to_one(circuit: Circuit, log_size: float) -> None:
 
 def row_weights(weights: object | None, count: int) -> Tensor:
     """Weights of the rows, (n,) in float64; ones if none are given."""
-    shares = check_weights(weights, count, torch.device("cpu"))
+    shares = check_weights(weights, count)
     if count > 0 and not bool((shares > 0).any()):
         raise ValueError("a start from data needs a row that counts: all weights are zero.")
     return shares

@@ -11,8 +11,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from subtractive.densities.base import Density
+from subtractive.learning.agreement import shared_facts
 from subtractive.learning.batches import Batches, Stream, Table, as_batches
-from subtractive.learning.checkpoint import Checkpoint, load_state
+from subtractive.learning.checkpoint import Checkpoint, load_run, resuming
 from subtractive.learning.distributed import Group, find_group
 from subtractive.learning.history import History
 from subtractive.learning.relative_adam import relative_adam
@@ -66,7 +67,8 @@ def fit(
     the end. ``resume=True`` goes on from there, if the file exists, as if nothing had happened;
     ``resume=path`` from another file.
 
-    *Who trains.* Under ``torchrun`` all processes together, each on its part of every batch.
+    *Who trains.* Under ``torchrun`` all processes together, each on its part of every batch. They
+    must have the same data, settings and version, which is checked before the first step.
 
     ``callbacks`` are called as ``callback(density, history)`` after each epoch; one that returns
     ``True`` ends the training.
@@ -81,27 +83,37 @@ def fit(
     group = find_group(density.device)
     rows = as_batches(train, weights, density, group)
     held = _held(rows, valid, valid_weights, density, group)
+    _check_passes(rows, max_epochs)
+    chosen = _make_optimizer(density, optimizer, learning_rate)
+    rate = _make_scheduler(chosen, scheduler, decay, patience)
+    saved = _saved_run(checkpoint, resume=resume)
+    if group.size > 1:
+        steps = {"optimizer": chosen, "scheduler": rate, "decay": decay, "seed": seed}
+        group.check_same(shared_facts(density, (rows, held), settings, steps, saved))
+    run = Run(
+        density,
+        chosen,
+        rate,
+        generator=torch.Generator().manual_seed(seed),
+        group=group,
+        identity={"batch_size": batch_size, "seed": seed, "data": rows.fingerprint},
+    )
+    if saved is not None:
+        state = load_run(saved, run.state_dict())
+        with resuming(saved, density):
+            run.load_state_dict(state)
+    file = None
+    if checkpoint is not None and group.rank == 0:
+        file = Checkpoint(checkpoint, checkpoint_seconds)
+    return run.train(rows, held, settings, checkpoint=file, progress=progress)
+
+
+def _check_passes(rows: Batches, max_epochs: int) -> None:
     if max_epochs > 1 and not rows.can_be_read_again:
         raise ValueError(
             f"train is an iterator, which can be read once, but max_epochs is {max_epochs}. Pass "
             "a list, a DataLoader or a function that makes iterators, or max_epochs=1."
         )
-    chosen = _make_optimizer(density, optimizer, learning_rate)
-    run = Run(
-        density,
-        chosen,
-        _make_scheduler(chosen, scheduler, decay, patience),
-        generator=torch.Generator().manual_seed(seed),
-        group=group,
-        identity={"batch_size": batch_size, "seed": seed, "data": rows.fingerprint},
-    )
-    saved = _saved_run(checkpoint, resume=resume)
-    if saved is not None:
-        run.load_state_dict(load_state(saved))
-    file = None
-    if checkpoint is not None and group.rank == 0:
-        file = Checkpoint(checkpoint, checkpoint_seconds)
-    return run.train(rows, held, settings, checkpoint=file, progress=progress)
 
 
 def _held(

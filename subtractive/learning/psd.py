@@ -20,10 +20,10 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from subtractive.circuits.building import as_generator
-from subtractive.inputs.embedding import whole_number
-from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
+from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI
 from subtractive.inputs.statistics import FAR, Sample, cluster, location_and_spread
 from subtractive.learning.run import TrainingWarning
+from subtractive.numerics.validation import whole_number
 from subtractive.reductions.arrays import Array, as_double
 from subtractive.reductions.psd import PSDModel, checked_psd_model
 
@@ -56,8 +56,8 @@ def fit_psd_model(
     follows from how far rows are from the points.
 
     >>> data = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
-    >>> model = sub.fit_psd_model(data, 5)
-    >>> sub.squared_psd_model(*model, dtype=torch.float64).log_partition().abs() < 1e-6
+    >>> model = sub.learning.fit_psd_model(data, 5)
+    >>> sub.reductions.squared_psd_model(*model, dtype=torch.float64).log_partition().abs() < 1e-6
     tensor(True)
     """
     x = _finite_rows(data)

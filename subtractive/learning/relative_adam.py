@@ -19,7 +19,7 @@ def relative_adam(density: Density, learning_rate: float = 0.03) -> torch.optim.
 
     >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=4, seed=0)
     >>> density = sub.SquaredCircuit(circuit)
-    >>> optimizer = sub.relative_adam(density, learning_rate=0.01)
+    >>> optimizer = sub.learning.relative_adam(density, learning_rate=0.01)
     >>> history = sub.fit(
     ...     density, torch.randn(100, 2), optimizer=optimizer, max_epochs=3, progress=False
     ... )
@@ -31,7 +31,7 @@ def relative_adam(density: Density, learning_rate: float = 0.03) -> torch.optim.
     def remember(*_: object) -> None:
         before.clear()
         for layer in layers:
-            for name, unit in layer.step_units().items():
+            for name, unit in layer.update_scale().items():
                 parameter = layer.get_tensor(name)
                 before.append((parameter, parameter.detach().clone(), unit))
 

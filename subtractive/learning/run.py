@@ -271,7 +271,8 @@ class Run:
             total=settings.max_epochs,
             initial=len(self.history.epochs),
             unit="epoch",
-            disable=not progress or self.group.rank > 0,
+            # None: only on a terminal. In a file, or in a pipe, a bar would be one long line.
+            disable=None if progress and self.group.rank == 0 else True,
         )
 
     def _show(self, bar: tqdm[Any]) -> None:

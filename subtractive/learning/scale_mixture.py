@@ -1,4 +1,4 @@
-"""Gaussian scale mixtures: shapes found in rows whatever their size, for frames of many variables.
+"""Gaussian scale mixtures: shapes found in rows whatever their size, for rows of many variables.
 
 Patches of images, returns of shares and the like differ far more in size than in shape: EM with
 plain Gaussians spends its components on sizes. Here every shape comes in all sizes.

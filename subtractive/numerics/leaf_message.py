@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-Index = slice | Tensor
+Index = slice | list[int]
 
 
 class LeafMessage(NamedTuple):
@@ -33,6 +33,14 @@ class LeafMessage(NamedTuple):
     def is_gram(self) -> bool:
         return self.some.dim() == 4
 
+    def dim(self) -> int:
+        """The number of axes: three of a vector, four of a gram."""
+        return self.some.dim()
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.some.shape
+
     def take(self, index: Index) -> LeafMessage:
         """The messages of some regions."""
         return LeafMessage(
@@ -40,13 +48,15 @@ class LeafMessage(NamedTuple):
             None if self.exponent is None else self.exponent[index],
         )
 
-    def split(self, parts: Sequence[slice]) -> list[LeafMessage]:
+    def split(self, sizes: Sequence[int]) -> list[LeafMessage]:
         """The messages of consecutive groups of regions, together all of them."""
-        tensors = (split(tensor, parts) for tensor in self)
-        return [LeafMessage(*part) for part in zip(*tensors, strict=True)]
+        parts = ([None] * len(sizes) if t is None else t.split(list(sizes)) for t in self)
+        return [LeafMessage(*part) for part in zip(*parts, strict=True)]
 
-    def rows(self, rows: Tensor) -> LeafMessage:
-        """The messages of some rows."""
+    def rows(self, rows: slice | Tensor) -> LeafMessage:
+        """The messages of some rows; one row that stands for all rows stays."""
+        if self.shape[1] == 1:
+            return self
         return LeafMessage(
             None if self.mantissa is None else self.mantissa[:, rows],
             None if self.exponent is None else self.exponent[:, rows],
@@ -97,13 +107,6 @@ def pick(tensor: Tensor, regions: Index) -> Tensor:
     if isinstance(regions, slice) and regions.indices(count) == (0, count, 1):
         return tensor
     return tensor[regions]
-
-
-def split(tensor: Tensor | float | None, parts: Sequence[slice]) -> Sequence[Any]:
-    """A tensor (f, ...) in consecutive parts; what is no tensor is the same in each of them."""
-    if not isinstance(tensor, Tensor) or len(parts) < 2:
-        return [tensor] * len(parts)
-    return torch.split(tensor, [part.stop - part.start for part in parts])
 
 
 def spread(per_row: Tensor, like: Tensor) -> Tensor:

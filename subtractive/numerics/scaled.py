@@ -15,119 +15,141 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.numerics.leaf_message import Index, LeafMessage, double, split, spread
+from subtractive.numerics.leaf_message import LeafMessage, double, spread
 
 
 class Scaled(NamedTuple):
-    """``mantissa * exp(log_scale)``, the largest mantissa of each region and row being one.
+    """``mantissa * exp(log_scale)``, the largest mantissa of each region and row being about one.
 
-    A scale of -inf says that the message is exactly zero; a scale of NaN that digits were lost to
-    underflow, and that the row must be evaluated again by :mod:`subtractive.numerics.signed_log`.
-    What underflow took from small units may be missed further up, where larger ones vanish:
-    ``lost`` bounds it.
+    A scale of -inf says that the message is exactly zero.
     """
 
     mantissa: Tensor  # (f, n, i) or (f, n, i, j)
     log_scale: Tensor  # (f, n), float64, constant for differentiation
-    lost: Tensor | float = 0.0  # (f, n), float64: how far a mantissa may be off by underflow
 
     @property
     def is_gram(self) -> bool:
         return self.mantissa.dim() == 4
 
-    def take(self, index: Index) -> Scaled:
-        """The messages of some regions."""
-        lost = self.lost if isinstance(self.lost, float) else self.lost[index]
-        return Scaled(self.mantissa[index], self.log_scale[index], lost)
 
-    def split(self, parts: Sequence[slice]) -> list[Scaled]:
-        """The messages of consecutive groups of regions, together all of them."""
-        tensors = (split(tensor, parts) for tensor in self)
-        return [Scaled(*part) for part in zip(*tensors, strict=True)]
-
-    def outer(self) -> Scaled:
-        """The gram ``v vᴴ`` of a vector, in double precision."""
-        wide = self.mantissa.to(double(self.mantissa.dtype))
-        gram = wide[..., :, None] * wide[..., None, :].conj()  # (f, n, i, j)
-        return Scaled(gram, 2 * self.log_scale, 2 * self.lost)
+# What passes through a circuit: a leaf's message before its exponential, or the mantissas of a
+# layer, whose scales are collected elsewhere.
+Message = LeafMessage | Tensor
 
 
-def settle(message: LeafMessage | Scaled) -> Scaled:
-    """Take the exponential of an input's message, relative to its largest entry."""
-    if isinstance(message, Scaled):
-        return message
+def is_gram(message: Message) -> bool:
+    """Whether a message is a gram (f, n, i, j), not a vector (f, n, i)."""
+    return message.dim() == 4
+
+
+class Product(NamedTuple):
+    """An element-wise product before it is summed, and what underflow may have done to it.
+
+    Mantissas may be off by ``num_errors`` times the smallest positive number. The scale is that
+    of leaves, or what was divided by on the way.
+    """
+
+    mantissa: Tensor
+    log_scale: Tensor | None  # (f, n)
+    num_errors: Tensor | float  # (f, n)
+
+
+def to_scaled(message: LeafMessage) -> Scaled:
+    """Take the exponential of a leaf's message, relative to its largest entry."""
     mantissa, exponent = message
-    some = message.some
-    units = tuple(range(2, some.dim()))
+    units = tuple(range(2, message.dim()))
     if exponent is None:
         assert mantissa is not None
-        return _divided(mantissa, mantissa.detach().abs().amax(units))
+        return divide(mantissa, mantissa.detach().abs().amax(units))
     size = exponent.detach()
     if mantissa is not None:
         size = size + mantissa.detach().abs().log()
     peak = size.amax(units)  # (f, n)
     # Any finite number will do where all entries are exactly zero.
-    finite = peak.clamp(min=torch.finfo(peak.dtype).min)
-    shifted = exponent - spread(finite, exponent)
+    shifted = exponent - spread(peak.clamp(min=torch.finfo(peak.dtype).min), exponent)
     if mantissa is None:
-        return Scaled(shifted.exp(), peak.double())
+        return Scaled(shifted.exp_(), peak)
     # Only where the mantissa is (nearly) zero does the exponent exceed the peak, by any amount.
     limit = math.log(torch.finfo(shifted.dtype).max)
     impossible, possible = shifted.clamp(max=0.5 * limit), shifted.clamp(max=0.999 * limit)
-    settled = torch.where(mantissa == 0, impossible, possible).exp() * mantissa
-    return Scaled(settled, peak.double())
+    return Scaled(torch.where(mantissa == 0, impossible, possible).exp() * mantissa, peak)
 
 
-def rescale(message: Scaled, unit: Tensor | float = 1.0) -> Scaled:
-    """Bring the largest mantissa of each region and row back to one.
+def divide(mantissa: Tensor, peak: Tensor) -> Scaled:
+    """Numbers (f, n, ...) divided by their largest magnitudes (f, n); zeros stay."""
+    safe = torch.where(peak == 0, 1.0, peak)
+    return Scaled(mantissa / spread(safe, mantissa), peak.double().log())
 
-    ``unit`` (f, 1), or one for all regions, is the size of the result when nothing underflows. A
-    result so much smaller that the entries behind it may have lost digits is marked by a scale of
-    NaN.
+
+def multiply(messages: Sequence[Message]) -> Product:
+    """The element-wise product; vectors beside grams become grams.
+
+    Exponents of leaves are added before the exponential: two narrow Gaussians may disagree by more
+    than a float can hold. Mantissas are scaled one by one, and pair by pair where there are many.
     """
-    mantissa, log_scale, lost = message
-    real = torch.finfo(mantissa.dtype)
-    units = tuple(range(2, mantissa.dim()))
-    size = mantissa.detach().abs()
-    peak, least = size.amax(units), size.amin(units)  # (f, n)
-    # Small weights underflow by themselves: what they take is not proportional to them.
-    lost = (lost + real.tiny) * (unit + 1.0)
-    floor = lost / real.eps
-    # Almost always every unit of every row is large enough to have all its digits.
-    if bool((least >= floor).all()) and bool((peak < math.inf).all()):
-        return Scaled(mantissa / spread(peak, mantissa), log_scale + peak.double().log())
-    is_exact = (peak >= floor) & (peak < math.inf)
-    trusted = is_exact | (log_scale == -math.inf)
-    scaled = _divided(mantissa, peak)
-    return Scaled(
-        scaled.mantissa,
-        torch.where(trusted, log_scale + scaled.log_scale, math.nan),
-        # Where all units have all their digits, nothing was lost so far.
-        torch.where(least >= floor, 0.0, lost / peak.double()),
-    )
-
-
-def joined(mantissa: Tensor, factors: Sequence[Scaled]) -> Scaled:
-    """The message of a product: its mantissa, and the scales of its factors together."""
-    log_scale, lost = factors[0].log_scale, factors[0].lost
-    for factor in factors[1:]:
-        log_scale, lost = log_scale + factor.log_scale, lost + factor.lost
-    return Scaled(mantissa, log_scale, lost)
-
-
-def multiply(messages: Sequence[LeafMessage | Scaled]) -> Scaled:
-    """The element-wise product; vectors beside grams become grams."""
-    grams = [message for message in messages if message.is_gram]
-    vectors = [message for message in messages if not message.is_gram]
-    if grams and vectors:
+    if len(messages) == 2:  # as almost always
+        one, other = messages
+        if isinstance(one, Tensor) and isinstance(other, Tensor) and one.dim() == other.dim():
+            return Product(one * other, None, 3.0)
+    grams = [message for message in messages if message.dim() == 4]
+    if 0 < len(grams) < len(messages):
+        vectors = [message for message in messages if message.dim() == 3]
         # One outer product for all vectors, of numbers and not of exponents: an exponential of
         # every entry of every row's gram would cost more than the products.
-        vector = rescale(multiply(vectors)) if len(vectors) > 1 else settle(vectors[0])
-        return _product([multiply(grams), vector.outer()])
-    exponent, factors = _split(messages)
+        gram, vector = multiply(grams), multiply(vectors)
+        if len(vectors) > 1:
+            vector = _rescaled(vector)
+        log_scale = None if vector.log_scale is None else 2 * vector.log_scale
+        return Product(
+            gram.mantissa * outer(vector.mantissa),
+            added(gram.log_scale, log_scale),
+            gram.num_errors + 2.0 * vector.num_errors + 1.0,
+        )
+    exponent, products = None, []
+    for message in messages:
+        if isinstance(message, Tensor):
+            products.append(Product(message, None, 1.0))
+            continue
+        if message.mantissa is not None:
+            products.append(Product(*to_scaled(LeafMessage(message.mantissa, None)), 1.0))
+        if message.exponent is not None:
+            exponent = message.exponent if exponent is None else exponent + message.exponent
     if exponent is not None:
-        factors.append(settle(LeafMessage(None, exponent)))
-    return _product(factors)
+        products.append(Product(*to_scaled(LeafMessage(None, exponent)), 1.0))
+    while len(products) > 1:
+        pairs = [
+            Product(
+                one.mantissa * other.mantissa,
+                added(one.log_scale, other.log_scale),
+                one.num_errors + other.num_errors + 1.0,
+            )
+            for one, other in zip(products[::2], products[1::2], strict=False)
+        ]
+        if len(products) > 2:
+            pairs = [_rescaled(pair) for pair in pairs]
+        products = pairs + products[2 * len(pairs) :]
+    return products[0]
+
+
+def outer(vector: Tensor) -> Tensor:
+    """The gram ``v vᴴ`` of a vector, in double precision."""
+    wide = vector.to(double(vector.dtype))
+    return wide[..., :, None] * wide[..., None, :].conj()  # (f, n, i, j)
+
+
+def added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """The scale of a product of two, ``None`` being a scale of one."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other
+
+
+def _rescaled(product: Product) -> Product:
+    size = product.mantissa.detach().abs()
+    peak = size.amax(tuple(range(2, size.dim())))
+    mantissa, log_scale = divide(product.mantissa, peak)
+    errors = product.num_errors / peak.double()  # infinitely many where nothing is left
+    return Product(mantissa, added(product.log_scale, log_scale), errors)
 
 
 def add_rows(message: Scaled, count: int) -> Scaled:
@@ -141,13 +163,7 @@ def add_rows(message: Scaled, count: int) -> Scaled:
     log_scale = message.log_scale.unflatten(1, (-1, count))
     peak = log_scale.amax(-1)  # (f, n)
     shares = (log_scale - torch.where(peak == -math.inf, 0.0, peak)[..., None]).exp()
-    total = (mantissa * spread(shares, mantissa).to(mantissa.dtype)).sum(2)
-    lost: Tensor | float = message.lost
-    if isinstance(lost, Tensor):
-        lost = (lost.unflatten(1, (-1, count)) * shares).sum(-1)
-    else:
-        lost = lost * count
-    return Scaled(total, peak, lost)
+    return Scaled((mantissa * spread(shares, mantissa).to(mantissa.dtype)).sum(2), peak)
 
 
 def normalise_rows(x: Tensor) -> Tensor:
@@ -156,33 +172,28 @@ def normalise_rows(x: Tensor) -> Tensor:
     return x / torch.where(peak == 0, 1.0, peak)
 
 
-def log_magnitude(message: Scaled) -> Tensor:
-    """log Σ|c_s|² of a root vector, or log of the trace of a root gram, (n,) in float64.
+def sum_of_squares(mantissa: Tensor) -> Tensor:
+    """Σ_s |c_s|² of roots (f, n, s), or the trace of their grams (f, n, s, s), in float64."""
+    if mantissa.dim() == 4:
+        trace = mantissa.diagonal(dim1=-2, dim2=-1).sum(-1)
+        return (trace.real if trace.is_complex() else trace).double()
+    return mantissa.abs().double().square().sum(-1)
+
+
+def log_sum_of_squares(message: Scaled) -> Tensor:
+    """log Σ_s |c_s|² of roots, or the logarithms of their traces, (f, n).
 
     A trace that rounding has pushed below zero keeps its magnitude.
     """
-    return log_magnitudes(message)[0]
-
-
-def log_magnitudes(message: Scaled) -> Tensor:
-    """The same of several roots, (f, n)."""
-    if message.is_gram:
-        trace = message.mantissa.diagonal(dim1=-2, dim2=-1).sum(-1)
-        total = trace.real if trace.is_complex() else trace
-        return safe_log(total.double()) + message.log_scale
-    total = message.mantissa.abs().double().square().sum(-1)
-    return safe_log(total) + 2 * message.log_scale
+    log_scale = message.log_scale if message.is_gram else 2 * message.log_scale
+    return safe_log(sum_of_squares(message.mantissa)) + log_scale
 
 
 def log_sum(message: Scaled) -> Tensor:
-    """log Σ c_s of a root vector of non-negative entries, (n,) in float64."""
-    return log_sums(message)[0]
-
-
-def log_sums(message: Scaled) -> Tensor:
-    """The same of several roots, (f, n)."""
-    total = message.mantissa.to(double(message.mantissa.dtype)).sum(-1)
-    return safe_log(total) + message.log_scale
+    """log Σ_s c_s of roots of non-negative entries, (f, n) in float64."""
+    return (
+        safe_log(message.mantissa.to(double(message.mantissa.dtype)).sum(-1)) + message.log_scale
+    )
 
 
 def log_sum_exp(x: Tensor) -> Tensor:
@@ -196,37 +207,3 @@ def safe_log(x: Tensor) -> Tensor:
     """log|x|; where x is exactly zero the value is -inf and the gradient zero instead of NaN."""
     zero = x == 0
     return torch.where(zero, -math.inf, torch.where(zero, 1.0, x).abs().log())
-
-
-def _divided(mantissa: Tensor, peak: Tensor) -> Scaled:
-    safe = torch.where(peak == 0, 1.0, peak)
-    return Scaled(mantissa / spread(safe, mantissa), peak.double().log())
-
-
-def _split(messages: Sequence[LeafMessage | Scaled]) -> tuple[Tensor | None, list[Scaled]]:
-    """The sum of all exponents, if there are any, and the mantissas, which are to be multiplied.
-
-    Mantissas are scaled one by one: the product of those of many inputs underflows.
-    """
-    total, factors = None, []
-    for message in messages:
-        if isinstance(message, Scaled):
-            factors.append(message)
-            continue
-        mantissa, exponent = message
-        if mantissa is not None:
-            factors.append(settle(LeafMessage(mantissa, None)))
-        if exponent is not None:
-            total = exponent if total is None else total + exponent
-    return total, factors
-
-
-def _product(factors: Sequence[Scaled]) -> Scaled:
-    """The product of all factors, not rescaled: the sum that follows does that."""
-    while len(factors) > 2:
-        # Neighbours first: in one long chain units drift apart, and the smaller ones are lost.
-        pairs = zip(factors[::2], factors[1::2], strict=False)
-        products = [rescale(_product(pair)) for pair in pairs]
-        factors = products + list(factors[2 * len(products) :])
-    mantissas = [factor.mantissa for factor in factors]
-    return joined(mantissas[0] if len(factors) == 1 else torch.mul(*mantissas), factors)

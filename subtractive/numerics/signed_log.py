@@ -1,8 +1,8 @@
 """The paper's signed log-sum-exp trick: log|y| and sign(y) of every unit (paper: App. D).
 
 Slower than :mod:`subtractive.numerics.scaled` and free of underflow: the units of one message may
-differ by any factor. It is the reference for the fast path, and evaluates the rows that the fast
-path gives up.
+differ by any factor. It is the reference path: the oracle of the fused one, and what evaluates the
+rows of which underflow took digits there.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.numerics.leaf_message import Index, LeafMessage, double, split
+from subtractive.numerics.leaf_message import Index, LeafMessage, double
 from subtractive.numerics.scaled import safe_log
+from subtractive.numerics.transforms import is_transformed
 
 # How many numbers a sum with a peak for every output may hold at once.
 _CHUNK = 2**22
@@ -35,14 +36,18 @@ class SignedLog(NamedTuple):
     def is_gram(self) -> bool:
         return self.sign.dim() == 4
 
+    @property
+    def shape(self) -> torch.Size:
+        return self.log_abs.shape
+
     def take(self, index: Index) -> SignedLog:
         """The messages of some regions."""
         return SignedLog(self.sign[index], self.log_abs[index])
 
-    def split(self, parts: Sequence[slice]) -> list[SignedLog]:
+    def split(self, sizes: Sequence[int]) -> list[SignedLog]:
         """The messages of consecutive groups of regions, together all of them."""
-        tensors = (split(tensor, parts) for tensor in self)
-        return [SignedLog(*part) for part in zip(*tensors, strict=True)]
+        parts = (tensor.split(list(sizes)) for tensor in self)
+        return [SignedLog(*part) for part in zip(*parts, strict=True)]
 
     def outer(self) -> SignedLog:
         """The gram ``v vᴴ`` of a vector."""
@@ -65,6 +70,12 @@ def signed_log(message: LeafMessage | SignedLog) -> SignedLog:
     mantissa = mantissa.to(double(mantissa.dtype))
     log_abs = safe_log(mantissa)
     return SignedLog(mantissa.sgn(), log_abs if exponent is None else log_abs + exponent)
+
+
+def add_signed(message: SignedLog) -> SignedLog:
+    """The sum over all units, (f, n, 1)."""
+    flat = message.map(lambda t: t.flatten(2))
+    return mix_signed(torch.ones_like(flat.log_abs[:, :1]), flat)
 
 
 def multiply_signed(messages: Sequence[LeafMessage | SignedLog]) -> SignedLog:
@@ -91,11 +102,13 @@ def mix_signed(weight: Tensor, message: SignedLog) -> SignedLog:
 
     .. math:: log|z| = α + log|s|, s = W (sign(y) ⊙ exp(log|y| − α)), α = max_i log|y_i|
     """
-    weight = weight.to(double(weight.dtype))
-    if not message.is_gram:
-        return _mix(weight, message)
+    return mix_signed_gram(weight, message, weight) if message.is_gram else _mix(weight, message)
+
+
+def mix_signed_gram(weight: Tensor, message: SignedLog, other: Tensor) -> SignedLog:
+    """``W Y Vᴴ`` of grams."""
     rows = message.sign.shape[1]
-    right = _mix(weight.conj(), message.map(lambda t: t.flatten(1, 2)))  # (f, n·i, p)
+    right = _mix(other.conj(), message.map(lambda t: t.flatten(1, 2)))  # (f, n·i, p)
     turned = right.map(lambda t: t.unflatten(1, (rows, -1)).mT)  # (f, n, p, i)
     left = _mix(weight, turned.map(lambda t: t.flatten(1, 2)))  # (f, n·p, o)
     return left.map(lambda t: t.unflatten(1, (rows, -1)).mT)
@@ -109,6 +122,9 @@ def _alike(messages: Sequence[LeafMessage | SignedLog]) -> list[SignedLog]:
 
 
 def _mix(weight: Tensor, message: SignedLog) -> SignedLog:
+    weight = weight.to(double(weight.dtype))
+    if is_transformed():
+        return _mix_all_exactly(weight, message)  # no step may depend on the numbers
     sign, log_abs = message
     peak = log_abs.detach().amax(-1, keepdim=True)
     shift = torch.where(peak == -math.inf, 0.0, peak)
@@ -124,6 +140,20 @@ def _mix(weight: Tensor, message: SignedLog) -> SignedLog:
     return _mix_exactly(weight, message, mixed, doubtful) if doubtful.any() else mixed
 
 
+def _mix_all_exactly(weight: Tensor, message: SignedLog) -> SignedLog:
+    """Sums with a peak for every output of every row."""
+    terms = safe_log(weight)[:, None] + message.log_abs[:, :, None, :]  # (f, n, o, i)
+    return _add_terms(terms, weight.sgn()[:, None] * message.sign[:, :, None, :])
+
+
+def _add_terms(terms: Tensor, phases: Tensor) -> SignedLog:
+    """Σ_i phase_i exp(term_i) over the last axis."""
+    peak = terms.detach().amax(-1, keepdim=True)
+    peak = torch.where(peak == -math.inf, 0.0, peak)
+    total = (phases * (terms - peak).exp()).sum(-1)
+    return SignedLog(total.sgn(), peak[..., 0] + safe_log(total))
+
+
 def _mix_exactly(
     weight: Tensor, message: SignedLog, mixed: SignedLog, doubtful: Tensor
 ) -> SignedLog:
@@ -134,12 +164,9 @@ def _mix_exactly(
         at = region[chunk], row[chunk]
         factors = weight[region[chunk]]  # (r, o, i)
         terms = safe_log(factors) + message.log_abs[at][:, None, :]
-        peak = terms.detach().amax(-1, keepdim=True)
-        peak = torch.where(peak == -math.inf, 0.0, peak)
-        phases = factors.sgn() * message.sign[at][:, None, :]
-        total = (phases * (terms - peak).exp()).sum(-1)  # (r, o)
-        signs.append(total.sgn())
-        logs.append(peak[..., 0] + safe_log(total))
+        sign, log_abs = _add_terms(terms, factors.sgn() * message.sign[at][:, None, :])
+        signs.append(sign)
+        logs.append(log_abs)
     return SignedLog(
         mixed.sign.index_put((region, row), torch.cat(signs)),
         mixed.log_abs.index_put((region, row), torch.cat(logs)),

@@ -1,0 +1,5 @@
+"""Other models as circuits: mixtures, PSD models, matrix-product states, Markov models."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

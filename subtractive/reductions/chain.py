@@ -24,8 +24,8 @@ from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer
 from subtractive.circuits.weights import ComplexWeights, RealWeights, Weights
 from subtractive.inputs.base import InputFamily
 from subtractive.inputs.layer import InputLayer
+from subtractive.regions.folding import fold, upward
 from subtractive.regions.graph import RegionGraph
-from subtractive.regions.schedule import fold
 from subtractive.regions.trees import linear_tree
 
 # Families whose functions are linear in a table: the learned tensor, and whether as a logarithm.
@@ -70,7 +70,7 @@ class Leaf(NamedTuple):
 
 def table_leaf(family: InputFamily, table: Tensor) -> Leaf:
     """Functions that are linear in a table (i, v)."""
-    (name,) = family.parameters(1, 1, torch.Generator())
+    (name,) = family.start(1, 1, torch.Generator())[0]
     return Leaf(family, {name: table.log() if TABLES[name] else table})
 
 
@@ -85,12 +85,12 @@ def chain_circuit(leaves: Sequence[Leaf], layers: Sequence[Layer]) -> Circuit:
     graph = linear_tree(scopes)
     number = {r: ends.index(max(graph.regions[r].scope) + 1) for r in graph.input_regions}
     families = {region: leaves[number[region]].family for region in graph.input_regions}
-    schedule = fold(graph, fold_labels(graph, families))
+    schedule = fold(upward(graph, fold_labels(graph, families)))
     inputs = [
         _input_layer([(leaves[number[r]], scopes[number[r]]) for r in regions])
-        for regions in schedule.inputs
+        for regions in (leaf.regions for leaf in schedule.leaves)
     ]
-    # The schedule climbs from the last leaf to the first.
+    # The schedule goes from the last leaf to the first.
     return Circuit.from_layers(graph, schedule, inputs=inputs, layers=layers[::-1]).double()
 
 
@@ -129,7 +129,7 @@ def table_of(circuit: Circuit, region: int) -> Tensor:
         stored = stored.softmax(-1)
     elif TABLES[name]:
         stored = stored.exp()
-    if not circuit.has_sum(region):
+    if region not in circuit.places.sums:
         return stored
     weight = circuit.weight_of(region).detach()
     weight = weight.to(torch.promote_types(weight.dtype, torch.float64))
@@ -138,7 +138,7 @@ def table_of(circuit: Circuit, region: int) -> Tensor:
 
 def core_of(circuit: Circuit, link: Link, table: Tensor) -> Tensor:
     """The core (left, v, right) of a product of a table (i, v) with the rest of the chain."""
-    layer = circuit.layer_of(link.region)
+    layer, _ = circuit.sum_of(link.region)
     weight = circuit.weight_of(link.region).detach()
     weight = weight.to(torch.promote_types(weight.dtype, torch.float64))
     table = table.to(torch.promote_types(weight.dtype, table.dtype))

@@ -34,13 +34,15 @@ def squared_gaussian_mixture(
 
     Weights are (k,), means (k, d), covariances (k, d, d).
 
-    >>> p = sub.squared_gaussian_mixture(torch.ones(1), torch.zeros(1, 2), torch.eye(2)[None])
+    >>> p = sub.reductions.squared_gaussian_mixture(
+    ...     torch.ones(1), torch.zeros(1, 2), torch.eye(2)[None]
+    ... )
     >>> p.log_prob(torch.zeros(1, 2)).exp() * 2 * torch.pi
     tensor([1.0000], dtype=torch.float64, grad_fn=<MulBackward0>)
     """
     weights, means, factors = _checked(weights, means, covariances)
     circuit = _flat_circuit(2, means, math.sqrt(2) * factors, num_outputs=len(means))
-    circuit.layer(-1).weights = RealWeights(weights.sqrt().diag()[None])
+    circuit.sum_layers[-1].weights = RealWeights(weights.sqrt().diag()[None])
     return SquaredCircuit(circuit.to(dtype or torch.get_default_dtype()))
 
 
@@ -51,13 +53,15 @@ def monotonic_gaussian_mixture(
 
     Weights are (k,), means (k, d), covariances (k, d, d).
 
-    >>> p = sub.monotonic_gaussian_mixture(torch.ones(1), torch.zeros(1, 2), torch.eye(2)[None])
+    >>> p = sub.reductions.monotonic_gaussian_mixture(
+    ...     torch.ones(1), torch.zeros(1, 2), torch.eye(2)[None]
+    ... )
     >>> p.log_partition()
     tensor(0., dtype=torch.float64, grad_fn=<SelectBackward0>)
     """
     weights, means, factors = _checked(weights, means, covariances)
     circuit = _flat_circuit(1, means, factors, num_outputs=1)
-    circuit.layer(-1).weights = PositiveWeights(weights[None, None])
+    circuit.sum_layers[-1].weights = PositiveWeights(weights[None, None])
     return MonotonicCircuit(circuit.to(dtype or torch.get_default_dtype()))
 
 
@@ -74,7 +78,7 @@ def from_sklearn(
     >>> from sklearn.mixture import GaussianMixture
     >>> x = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
     >>> fitted = GaussianMixture(2, random_state=0).fit(x)
-    >>> p = sub.from_sklearn(fitted)
+    >>> p = sub.reductions.from_sklearn(fitted)
     >>> abs(p.log_prob(x).mean().item() - fitted.score(x)) < 1e-4
     True
     """
@@ -98,11 +102,11 @@ def from_sklearn(
     circuit = Circuit(
         flat(size), Gaussian(), num_units=count, weights=positive_weights, dtype=torch.float64
     )
-    inputs = circuit.input_layer(0)
+    inputs = circuit.input_layers[0]
     with torch.no_grad():
         inputs.get_tensor("mean").copy_(means.mT)
         inputs.get_tensor("log_scale").copy_(0.5 * variances.mT.log())
-    circuit.layer(-1).weights = PositiveWeights(weights[None, None])
+    circuit.sum_layers[-1].weights = PositiveWeights(weights[None, None])
     return MonotonicCircuit(circuit.to(dtype or torch.get_default_dtype()))
 
 
@@ -117,7 +121,7 @@ def _flat_circuit(norm: int, means: Tensor, factors: Tensor, *, num_outputs: int
         seed=0,
         dtype=torch.float64,
     )
-    inputs = circuit.input_layer(0)
+    inputs = circuit.input_layers[0]
     with torch.no_grad():
         inputs.get_tensor("mean").copy_(means[None])
         inputs.get_tensor("log_diagonal").copy_(factors.diagonal(dim1=-2, dim2=-1).log()[None])

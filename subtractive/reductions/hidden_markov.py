@@ -21,9 +21,9 @@ from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer, Su
 from subtractive.circuits.weights import PositiveWeights
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.inputs.categorical import Categorical
-from subtractive.inputs.embedding import whole_number
 from subtractive.inputs.gaussian import Gaussian
 from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
+from subtractive.numerics.validation import whole_number
 from subtractive.reductions.arrays import Array, as_double
 from subtractive.reductions.chain import Leaf, chain_circuit, table_leaf
 from subtractive.reductions.gaussian_mixture import cholesky_factors
@@ -47,7 +47,9 @@ def monotonic_hidden_markov_model(
 
     >>> table = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
     >>> stay = torch.tensor([[0.95, 0.05], [0.05, 0.95]])
-    >>> p = sub.monotonic_hidden_markov_model(torch.tensor([0.5, 0.5]), stay, [table] * 10)
+    >>> p = sub.reductions.monotonic_hidden_markov_model(
+    ...     torch.tensor([0.5, 0.5]), stay, [table] * 10
+    ... )
     >>> p.log_marginal(torch.zeros(1, 10), torch.arange(10) == 0).exp().detach()
     tensor([0.5500], dtype=torch.float64)
     """

@@ -61,7 +61,7 @@ def squared_matrix_product_state(
     The ends may leave out their bond of one. Z is the squared norm of the state.
 
     >>> cores = [torch.eye(2), torch.eye(2)]  # ψ(x) = 1 where x_0 = x_1
-    >>> p = sub.squared_matrix_product_state(cores)
+    >>> p = sub.reductions.squared_matrix_product_state(cores)
     >>> p.log_prob(torch.tensor([[0, 0], [0, 1]])).exp().detach()
     tensor([0.5000, 0.0000], dtype=torch.float64)
     """
@@ -90,7 +90,7 @@ def monotonic_matrix_product_state(
 ) -> MonotonicCircuit:
     """The density ψ(x) / Z of cores (left, v, right) without negative entries.
 
-    >>> p = sub.monotonic_matrix_product_state([torch.eye(2), torch.eye(2)])
+    >>> p = sub.reductions.monotonic_matrix_product_state([torch.eye(2), torch.eye(2)])
     >>> p.log_partition().exp().detach()
     tensor(2., dtype=torch.float64)
     """
@@ -116,7 +116,7 @@ def matrix_product_state(density: SquaredCircuit | MonotonicCircuit) -> MatrixPr
     tree splits off first. For spline inputs the middle axis numbers basis functions.
 
     >>> circuit = sub.Circuit(sub.linear_tree(3), sub.Embedding(2), num_units=4)
-    >>> state = sub.matrix_product_state(sub.SquaredCircuit(circuit))
+    >>> state = sub.reductions.matrix_product_state(sub.SquaredCircuit(circuit))
     >>> [tuple(core.shape) for core in state.cores], state.order
     ([(1, 2, 4), (4, 2, 4), (4, 2, 1)], [0, 1, 2])
     """

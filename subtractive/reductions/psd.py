@@ -19,7 +19,7 @@ from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.weights import RealWeights
 from subtractive.densities.squared import SquaredCircuit
 from subtractive.inputs.gaussian import Gaussian
-from subtractive.inputs.gaussian_logs import HALF_LOG_TWO_PI
+from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI
 from subtractive.inputs.rbf import RBF
 from subtractive.reductions.arrays import Array, as_double
 from subtractive.reductions.shallow import quadratic_form, shallow_weight
@@ -42,7 +42,7 @@ def squared_psd_model(
     ``bandwidth`` is one number, one per variable (d,), or one per point and variable (m, d).
 
     >>> matrix = torch.tensor([[1.0, -0.9], [-0.9, 1.0]])
-    >>> p = sub.squared_psd_model(torch.tensor([[-1.0], [1.0]]), matrix)
+    >>> p = sub.reductions.squared_psd_model(torch.tensor([[-1.0], [1.0]]), matrix)
     >>> p.circuit.num_outputs  # the rank of the matrix
     2
     """
@@ -57,7 +57,7 @@ def squared_psd_model(
         seed=0,
         dtype=torch.float64,
     )
-    circuit.layer(-1).weights = RealWeights(factor[None])
+    circuit.sum_layers[-1].weights = RealWeights(factor[None])
     return SquaredCircuit(circuit.to(dtype or torch.get_default_dtype()))
 
 
@@ -67,7 +67,7 @@ def psd_model(density: SquaredCircuit) -> PSDModel:
     Z is kept, but for rounding: the matrix takes up what Gaussian densities have over kernels.
 
     >>> circuit = sub.Circuit(sub.flat(3), sub.Gaussian(), num_units=4, num_outputs=2)
-    >>> model = sub.psd_model(sub.SquaredCircuit(circuit))
+    >>> model = sub.reductions.psd_model(sub.SquaredCircuit(circuit))
     >>> model.points.shape, torch.linalg.matrix_rank(model.matrix).item()
     (torch.Size([4, 3]), 2)
     """

@@ -17,7 +17,7 @@ def shallow_weight(density: SquaredCircuit) -> Tensor:
             "quadratic forms of their inputs."
         )
     circuit = density.circuit
-    if len(circuit.layers) > 1 or isinstance(circuit.layer(-1), KroneckerLayer):
+    if len(circuit.layers) > 1 or isinstance(circuit.sum_layers[-1], KroneckerLayer):
         raise ValueError(
             f"the circuit is deep: {len(circuit.layers)} layers of sums over a tree of depth "
             f"{circuit.graph.depth}, so that writing it out takes exponentially many components. "

@@ -17,6 +17,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from subtractive.circuits.evaluation import leaves_of
 from subtractive.densities.squared import SquaredCircuit
 from subtractive.inference.evidence import as_table
 from subtractive.inputs.base import EVERYWHERE
@@ -57,9 +58,8 @@ class SignedMixture:
         table = as_table(x, circuit.num_variables, circuit.device)
         if bool(table.isnan().any()):
             raise ValueError("components need rows without gaps. Ask the density for marginals.")
-        log_inputs = sum(
-            signed_log(values).log_abs.sum(0) for values in circuit.values(table)
-        )  # (n, i)
+        leaves = leaves_of(circuit.schedule, circuit.values_at(table))
+        log_inputs = sum(signed_log(values).log_abs.sum(0) for values in leaves)  # (n, i)
         assert isinstance(log_inputs, Tensor)
         first, second = self.pairs.unbind(1)
         both = log_inputs.detach().double()
@@ -75,7 +75,7 @@ class SignedMixture:
         """The weights, means and covariances of Gaussian components.
 
         >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3)
-        >>> mixture = sub.signed_mixture(sub.SquaredCircuit(circuit))
+        >>> mixture = sub.reductions.signed_mixture(sub.SquaredCircuit(circuit))
         >>> mixture.gaussians().means.shape
         torch.Size([6, 2])
         """
@@ -96,7 +96,7 @@ def signed_mixture(density: SquaredCircuit) -> SignedMixture:
     Products of inputs that never meet have no mass, and are left out.
 
     >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, dtype=torch.float64)
-    >>> mixture = sub.signed_mixture(sub.SquaredCircuit(circuit))
+    >>> mixture = sub.reductions.signed_mixture(sub.SquaredCircuit(circuit))
     >>> mixture.weights.shape, torch.allclose(mixture.weights.sum(), torch.ones(1).double())
     (torch.Size([6]), True)
     """
@@ -110,7 +110,7 @@ def signed_mixture(density: SquaredCircuit) -> SignedMixture:
             )
     log_gram = sum(
         signed_log(layer.gram(slice(None), EVERYWHERE)).log_abs.sum(0)[0]
-        for layer in density.circuit.input_layers()
+        for layer in density.circuit.input_layers
     )  # (i, j)
     assert isinstance(log_gram, Tensor)
     first, second = torch.triu_indices(*form.shape)
@@ -127,10 +127,10 @@ def signed_mixture(density: SquaredCircuit) -> SignedMixture:
 def _normals(density: SquaredCircuit) -> tuple[Tensor, Tensor]:
     """The means (i, d) and covariances (i, d, d) of all inputs together."""
     circuit, size = density.circuit, density.num_variables
-    units = circuit.input_layer(0).num_units
+    units = circuit.input_layers[0].num_units
     means = torch.zeros(units, size, dtype=torch.float64)
     covariances = torch.zeros(units, size, size, dtype=torch.float64)
-    for layer in circuit.input_layers():
+    for layer in circuit.input_layers:
         p = {name: t.detach() for name, t in layer.tensors(slice(None), torch.float64).items()}
         if isinstance(layer.family, Gaussian | RBF):
             mean = p["mean" if "mean" in p else "centre"][..., None]  # (f, i, s)

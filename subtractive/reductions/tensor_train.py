@@ -31,7 +31,9 @@ def squared_tensor_train(
     Bonds and sizes are those of :func:`squared_matrix_product_state`, and
     :func:`matrix_product_state` gives cores back.
 
-    >>> p = sub.squared_tensor_train([torch.ones(4, 2), torch.ones(2, 4)], sub.Spline(4))
+    >>> p = sub.reductions.squared_tensor_train(
+    ...     [torch.ones(4, 2), torch.ones(2, 4)], sub.Spline(4)
+    ... )
     >>> p.log_prob(torch.tensor([[0.3, 0.8]])).exp().detach()  # splines add up to one
     tensor([1.0000], dtype=torch.float64)
     """

@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.special import xlogy
 
 from subtractive.regions.graph import Nested, RegionGraph
@@ -119,23 +121,18 @@ def corrected_information(counts: Floats, rows: Integers, columns: Integers) -> 
 
 
 def maximum_spanning_tree(weights: Floats) -> list[tuple[int, int]]:
-    """Edges of the heaviest tree over all nodes, ``weights`` being (d, d) and symmetric (Prim).
+    """Edges of the heaviest tree over all nodes, ``weights`` being (d, d) and symmetric.
 
-    Of equally good edges the one to the earliest node wins; without information it is a star.
+    Of equally good edges the one between the earliest nodes wins; without information it is a
+    star.
     """
-    nearest = np.zeros(len(weights), dtype=np.int64)  # the node of the tree that a node would join
-    best = weights[0].copy()
-    best[0] = -np.inf
-    outside = np.arange(len(weights)) > 0
-    edges = []
-    while outside.any():
-        node = int(best.argmax())
-        edges.append((int(nearest[node]), node))
-        outside[node] = False
-        closer = outside & (weights[node] > best)
-        nearest[closer] = node
-        best = np.where(closer, weights[node], np.where(outside, best, -np.inf))
-    return edges
+    rows, columns = np.triu_indices(len(weights), 1)
+    order = np.argsort(-weights[rows, columns], kind="stable")
+    ranks = np.empty(len(order))
+    ranks[order] = np.arange(1, len(order) + 1)  # all different, and none is zero: no edge
+    graph = csr_array((ranks, (rows, columns)), shape=weights.shape)
+    tree = minimum_spanning_tree(graph).tocoo()
+    return sorted(zip(tree.row.tolist(), tree.col.tolist(), strict=True))
 
 
 def _checked(data: npt.ArrayLike) -> Floats:

@@ -119,7 +119,7 @@ def _draw(axes: Axes, branch: Branch, depth: int, first: int) -> float:
 
 def sum_weights(circuits: Sequence[Circuit]) -> Floats:
     """All weights of all sum layers, (w,); of complex ones their real parts."""
-    parts = [layer.weights().detach() for c in circuits for layer in c.all_layers()]
+    parts = [layer.weights().detach() for c in circuits for layer in c.sum_layers]
     real = [part.real if part.is_complex() else part for part in parts]
     return np.concatenate([part.double().numpy().ravel() for part in real])
 

@@ -1,0 +1,5 @@
+"""Tables of columns: schemas, estimators, answers in the units of the table."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -19,7 +19,7 @@ from subtractive.io.files import write_tensors
 from subtractive.learning.history import History
 from subtractive.tables import queries
 from subtractive.tables.containers import AnyTable
-from subtractive.tables.model_selection import Learned, Recipe
+from subtractive.tables.model_selection import FitInterrupted, Learned, Recipe
 from subtractive.tables.queries import draw_seed
 from subtractive.tables.reading import Floats, RandomState, Table
 from subtractive.tables.schema import Schema
@@ -48,7 +48,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         structure: Which columns meet when: ``"binary"`` or ``"linear"`` for a random tree,
             ``"chow-liu"`` for one from the data, ``"flat"`` for a shallow mixture. ``"auto"``
             tries a binary tree and, where all columns are continuous, shallow mixtures
-            of full covariances (in 8 and in 32 frames, see :func:`gaussian_frames`; of
+            of full covariances (in 8 and in 32 frames, see :func:`semi_tied_mixture`; of
             components, where values are missing or ``n_components`` is given), and keeps what
             held-out rows find most likely. The probability of a box over several columns needs
             a tree.
@@ -112,7 +112,11 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         self.random_state = random_state
 
     def fit(self, X: AnyTable, y: object = None, sample_weight: object = None) -> Self:
-        """Infer the schema and train; a row of weight two counts as two rows."""
+        """Infer the schema and train; a row of weight two counts as two rows.
+
+        Ctrl-C raises ``KeyboardInterrupt`` and leaves the estimator as it was. The error's
+        ``partial`` is an estimator with the best model so far, or None.
+        """
         with unchanged_on_failure(self):
             self._learn(X, sample_weight, recipe_of(self))
         return self
@@ -132,6 +136,8 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
             rows = encode_rows(self.schema_, table, weights)
             seed = draw_seed(self.random_state)
             self.history_ = recipe.learn_more(density, rows, self.schema_.variables, seed)
+            if self.history_.stopped == "interrupted":
+                raise FitInterrupted
             self.density_ = density
         return self
 
@@ -168,7 +174,16 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         seed = draw_seed(self.random_state)
         table, weights = self._read_rows(given, sample_weight, reset=True)
         schema = Schema.of(table, weights, self.schema, self.unknown)
-        learned = learn_table(recipe, schema, table, weights, seed)
+        try:
+            learned = learn_table(recipe, schema, table, weights, seed)
+        except FitInterrupted as interrupt:
+            if interrupt.learned is not None:
+                self._keep(schema, interrupt.learned)
+                interrupt.partial = copy.copy(self)
+            raise
+        self._keep(schema, learned)
+
+    def _keep(self, schema: Schema, learned: Learned) -> None:
         self.schema_ = schema.recoded(learned.columns)
         self.density_, self.history_ = learned.density, learned.history
 

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from subtractive.densities.base import Density
 from subtractive.inference.evidence import Evidence
-from subtractive.inputs.asking import DensityAt
-from subtractive.inputs.base import Question
-from subtractive.inputs.quadrature import WeightedPoints
+from subtractive.inputs.base import TestFunctions
+from subtractive.inputs.test_functions import DensityAt
+from subtractive.inputs.weighted_points import WeightedPoints
 from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.joint_boxes import box_weight, joint_variables, sample_box
 from subtractive.tables.reading import Floats
@@ -82,7 +82,7 @@ def expectations(
     free = [variable for variable in functions if not evidence.is_restricted([variable])]
     groups = [free, *([variable] for variable in functions if variable not in free)]
     for group in groups:
-        questions: list[Question | None] = [None] * len(columns)
+        questions: list[TestFunctions | None] = [None] * len(columns)
         for variable in group:
             points = _points(columns[variable], variable, evidence)
             heights = np.atleast_2d(functions[variable](points.codes))
@@ -196,7 +196,7 @@ def heights(
         free = [variable for variable in points if not part.is_restricted([variable])]
         for group in (free, *([variable] for variable in points if variable not in free)):
             asked = part if group is free else without_window(part, group[0])
-            questions: list[Question | None] = [None] * density.num_variables
+            questions: list[TestFunctions | None] = [None] * density.num_variables
             for variable in group:
                 questions[variable] = DensityAt(torch.from_numpy(points[variable]))
             answers = density.answer(asked, questions) if group else []

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from subtractive.densities.base import Density
 from subtractive.inference.evidence import Evidence
-from subtractive.inputs.asking import CumulativeAt
-from subtractive.inputs.base import Question
+from subtractive.inputs.base import TestFunctions
 from subtractive.inputs.layer import InputLayer
+from subtractive.inputs.test_functions import CumulativeAt
 from subtractive.tables.reading import Floats
 
 NUM_SAMPLES = 20_000
@@ -136,7 +136,7 @@ def _shares(density: Density, free: Evidence, box: Evidence, variable: int) -> F
     """P(the variable is in its window), (n,), given rows of evidence without it."""
     assert box.lower is not None
     assert box.upper is not None
-    questions: list[Question | None] = [None] * density.num_variables
+    questions: list[TestFunctions | None] = [None] * density.num_variables
     ends = torch.stack([box.lower[0, variable], box.upper[0, variable]])
     questions[variable] = CumulativeAt(ends)
     answer = density.answer(free, questions)[variable]

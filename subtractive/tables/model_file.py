@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from subtractive.densities.base import Density
-from subtractive.io.files import FileFormatError
-from subtractive.learning.history import History
+from subtractive.io.schema import check_facts
+from subtractive.learning.history import Epoch, History
 from subtractive.storage import read_density
-from subtractive.tables.estimator import SubtractiveMixture
-from subtractive.tables.schema_description import schema_from
+from subtractive.tables.estimator import SubtractiveMixture, recipe_of
+from subtractive.tables.schema import ERROR, MISSING
+from subtractive.tables.stored_schema import describing_a_table, read_schema
 
 
 def load(path: str | os.PathLike[str]) -> Density | SubtractiveMixture:
@@ -31,27 +32,36 @@ def load(path: str | os.PathLike[str]) -> Density | SubtractiveMixture:
     density, description = read_density(path)
     if "estimator" not in description:
         return density
-    try:
+    with describing_a_table(path):
         return _estimator(description["estimator"], density)
-    except (LookupError, TypeError, ValueError, AttributeError, NotImplementedError) as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        raise FileFormatError(
-            f"{os.fspath(path)} does not describe the model of a table ({reason})."
-        ) from None
 
 
 def _estimator(data: Mapping[str, Any], density: Density) -> SubtractiveMixture:
-    parameters = dict(data["parameters"])
-    if "columns" in parameters:  # as files of version 1 name it
-        parameters["schema"] = parameters.pop("columns")
-    estimator = SubtractiveMixture(**parameters)
-    schema = schema_from(data["schema"])
-    families = [column.family(signed=True) for column in schema.variables]
-    if [f.num_states for f in families] != [f.num_states for f in density.families]:
-        raise ValueError("the columns do not fit the variables of the density.")
+    estimator = SubtractiveMixture(**_parameters(data["parameters"]))
+    recipe_of(estimator)  # which checks the settings
+    schema = read_schema(data["schema"], density)
     estimator.schema_, estimator.density_ = schema, density
-    estimator.history_ = History.from_dict(data["history"])
+    estimator.history_ = _history(data["history"])
     estimator.n_features_in_ = len(schema.names)
     if all(isinstance(name, str) for name in schema.names):
         estimator.feature_names_in_ = np.array(schema.names, dtype=object)
     return estimator
+
+
+def _parameters(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    data = dict(data)
+    if "columns" in data:  # as files of version 1 name it
+        data["schema"] = data.pop("columns")
+    if data["schema"] is not None or data["unknown"] not in (ERROR, MISSING):
+        raise ValueError("schema and unknown are not as save() writes them.")
+    for name in ("random_state", "verbose"):
+        if not isinstance(data[name], int | None) or not 0 <= (data[name] or 0) < 2**32:
+            raise ValueError(f"{name} must be a whole number, got {data[name]!r:.60}.")
+    return data
+
+
+def _history(data: Mapping[str, Any]) -> History:
+    check_facts(History, {name: value for name, value in data.items() if name != "epochs"})
+    for row in data["epochs"]:
+        check_facts(Epoch, dict(zip(Epoch._fields, row, strict=True)))
+    return History.from_dict(dict(data))

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -23,15 +23,15 @@ from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
 from subtractive.inputs.base import InputFamily
-from subtractive.inputs.embedding import whole_number
 from subtractive.inputs.gaussian import Gaussian
 from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
 from subtractive.learning.expectation_maximisation import fit_gaussian_mixture
-from subtractive.learning.frames import gaussian_frames
 from subtractive.learning.history import History
 from subtractive.learning.initialise import initialise
 from subtractive.learning.loop import fit
 from subtractive.learning.relative_adam import relative_adam
+from subtractive.learning.semi_tied_mixture import semi_tied_mixture
+from subtractive.numerics.validation import whole_number
 from subtractive.reductions.gaussian_mixture import (
     monotonic_gaussian_mixture,
     squared_gaussian_mixture,
@@ -113,6 +113,15 @@ class Data(NamedTuple):
         return Data.of(columns, train, valid, seed)
 
 
+class FitInterrupted(KeyboardInterrupt):
+    """Ctrl-C ended a fit; what it has learned until then, and an estimator of it, or None."""
+
+    def __init__(self, learned: Learned | None = None) -> None:
+        super().__init__("the fit was interrupted.")
+        self.learned = learned
+        self.partial: Any = None
+
+
 class Candidate(NamedTuple):
     """A density at its start, from a seed, and how long to train it at least."""
 
@@ -171,13 +180,18 @@ class Recipe:
         """Train each candidate on most of the rows, and keep what the others find most likely."""
         train, valid = split(rows, self.validation_fraction, seed)
         best: Learned | None = None
-        for candidate in self._candidates(Data.of(columns, train, valid, seed), seed):
-            density = candidate.start(seed)
-            if best is not None and is_hopeless(density, best, candidate):
-                continue
-            history = self._train(density, candidate, seed)
-            if best is None or history.best_score > best.history.best_score:
-                best = Learned(density, history, candidate.data.columns)
+        try:
+            for candidate in self._candidates(Data.of(columns, train, valid, seed), seed):
+                density = candidate.start(seed)
+                if best is not None and is_hopeless(density, best, candidate):
+                    continue
+                history = self._train(density, candidate, seed)
+                if best is None or history.best_score > best.history.best_score:
+                    best = Learned(density, history, candidate.data.columns)
+                if history.stopped == "interrupted":
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise FitInterrupted(best) from None
         assert best is not None
         return best
 
@@ -303,7 +317,7 @@ class Recipe:
 
     def _from_frames(self, rows: Rows, count: int, seed: int) -> Density:
         """Several frames found by EM, with Gaussians of different places and widths in each."""
-        return gaussian_frames(
+        return semi_tied_mixture(
             rows.x,
             count,
             UNITS_OF_FRAME,

@@ -10,8 +10,8 @@ import torch
 
 from subtractive.densities.base import Density
 from subtractive.inference.evidence import Evidence
-from subtractive.inputs.asking import CumulativeAt
-from subtractive.inputs.base import Question
+from subtractive.inputs.base import TestFunctions
+from subtractive.inputs.test_functions import CumulativeAt
 from subtractive.tables.columns import BEYOND, Column, Numeric
 from subtractive.tables.expectations import (
     box_log_weights,
@@ -50,7 +50,7 @@ def _of_box(
     free = [variable for variable in points if not evidence.is_restricted([variable])]
     heights = {}
     for group in (free, *([variable] for variable in points if variable not in free)):
-        questions: list[Question | None] = [None] * density.num_variables
+        questions: list[TestFunctions | None] = [None] * density.num_variables
         for variable in group:
             window = window_of(evidence, variable)
             codes = np.append(np.clip(points[variable], *window), window)

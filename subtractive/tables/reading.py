@@ -219,6 +219,13 @@ def _content_of_one(value: object) -> Content:
     return next((content for kind, content in kinds if isinstance(value, kind)), Content.OTHER)
 
 
+def _too_large(name: Hashable) -> ValueError:
+    return ValueError(
+        f"column {name!r} holds whole numbers beyond 2**53, which cannot be told apart in double "
+        "precision. Rescale it, drop it if it is an identifier, or make it text."
+    )
+
+
 def _is_gone(value: object) -> bool:
     """Whether a plain object stands for nothing: None, NaN, or a library's own sign for it."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):

@@ -18,7 +18,7 @@ from subtractive.tables.columns import Numeric, States
 from subtractive.tables.conditions import CodeSet, Sets, both, event_sets, given_sets
 from subtractive.tables.expectations import one_box
 from subtractive.tables.joint_boxes import box_weight, joint_variables
-from subtractive.tables.phrases import parse_events
+from subtractive.tables.parsing import parse_events
 from subtractive.tables.queries import encode, log_total, probability
 from subtractive.tables.reading import Floats, Table
 from subtractive.tables.schema import Schema
@@ -107,7 +107,10 @@ def parse_question(text: str, schema: Schema) -> Question:
     parts = [[part.strip() for part in side.split(",") if part.strip()] for side in (event, given)]
     if not parts[0]:
         raise ValueError(f"a question needs an event before the bar, got {text!r}.")
-    return Question(*(parse_events(side, schema) for side in parts))
+    sides = [parse_events(side, schema) for side in parts]
+    if any(side is None for side in sides):
+        raise ValueError(f"the events on one side of the bar contradict each other: {text!r}.")
+    return Question(*(side or {} for side in sides))
 
 
 def ask(view: View, question: Question, text: str, table: Table | None) -> Receipt:

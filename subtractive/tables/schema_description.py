@@ -44,7 +44,7 @@ def schema_from(data: Mapping[str, Any]) -> Schema:
     if not all(isinstance(column, Column) for column in variables):
         raise ValueError("a variable is described that is no column.")
     place = {n: p for n, p in zip(names, data["place"], strict=True) if p is not None}
-    if not all(isinstance(p, int) and 0 <= p < len(variables) for p in place.values()):
+    if not all(type(p) is int and 0 <= p < len(variables) for p in place.values()):
         raise ValueError("a column stands for a variable that is not there.")
     constants = {_hashable(name): _hashable(value) for name, value in data["constants"]}
     reasons = dict(zip(names, map(str, data["reasons"]), strict=True))
@@ -60,6 +60,8 @@ def _made(data: Any) -> Any:  # noqa: ANN401 - a column, or a part of one
     kind = PARTS[data["type"]]
     if set(facts) != {entry.name for entry in fields(kind)}:
         raise ValueError(f"{kind.__name__} has other facts than {sorted(facts)}.")
+    if "dtype" in facts:
+        facts["dtype"] = _number_type(facts["dtype"])
     return kind(**facts)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.utils import check_array
 
+from subtractive.numerics import validation
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.reading import Floats, Table, is_frame, read_array, read_frame
 
@@ -24,6 +24,8 @@ def read_table(given: AnyTable, estimator: object = None) -> Table:
             f"an array of numbers was expected, got one of {given.dtype}. For text and dates pass "
             "a data frame, whose columns have types of their own."
         )
+    from sklearn.utils import check_array  # which takes long to import
+
     if isinstance(given, np.ma.MaskedArray):  # what is masked is missing
         is_numeric = given.dtype.kind in "biuf"
         given = np.ma.filled(given.astype(np.float64), np.nan) if is_numeric else given
@@ -34,21 +36,7 @@ def read_table(given: AnyTable, estimator: object = None) -> Table:
 
 def check_weights(weights: object | None, num_rows: int) -> Floats:
     """One non-negative number per row, (n,), not all of them zero; ones if none are given."""
-    if weights is None:
-        return np.ones(num_rows)
-    try:
-        given = np.asarray(weights, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"sample_weight must be numbers, one per row, got {type(weights).__name__}."
-        ) from None
-    if given.ndim == 0:
-        given = np.full(num_rows, float(given))
-    if given.shape != (num_rows,):
-        raise ValueError(
-            f"sample_weight needs one number per row: expected shape {(num_rows,)}, got "
-            f"{given.shape}."
-        )
-    if not bool((np.isfinite(given) & (given >= 0)).all()) or not given.any():
-        raise ValueError("sample_weight must be finite and not negative, and not all of it zero.")
+    given: Floats = validation.check_weights(weights, num_rows, "sample_weight").numpy()
+    if not given.any():
+        raise ValueError("sample_weight must be positive for some row, not all of it zero.")
     return given

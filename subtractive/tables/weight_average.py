@@ -38,7 +38,7 @@ class WeightAverage:
             mean.lerp_(weight, share)
 
     def judge(self, density: Density, history: History) -> bool:
-        """Keep the average if held-out rows find it more likely than all before; never end."""
+        """Keep the average of now if held-out rows find it most likely; never end the run."""
         weights = self._valid.weights
         try:
             with torch.no_grad():

@@ -20,28 +20,29 @@ from oracles import (
 from registry import FAMILIES, GRAPHS, LAYERS, WEIGHTS, build, points
 
 import subtractive as sub
+from subtractive.circuits.evaluation import reference
 from subtractive.inference.partition import log_square_partition, square_integrals
 
 REAL = torch.float64
 
 
 def gaussians(graph, **options):
-    settings = {"num_units": 3, "seed": 0, "dtype": REAL, "initialise": sub.normal()}
+    settings = {"num_units": 3, "seed": 0, "dtype": REAL, "initialise": sub.init.normal()}
     return sub.Circuit(graph, sub.Gaussian(), **(settings | options))
 
 
 def count_connections(circuit):
     """Unit by unit, without the folding: inputs of all product units and of all sum units."""
     total, width = 0, {}
-    summed = {r for step in circuit.schedule.steps for r in step.regions}
+    summed = {r for call in circuit.schedule.calls for r in call.regions}
     for region, node in enumerate(circuit.graph.regions):
         below = [width[child] for part in node.partitions for child in part.children]
         if not node.partitions:
-            width[region] = circuit.input_layer(0).num_units
+            width[region] = circuit.input_layers[0].num_units
             if region not in summed:
                 continue
             products = width[region]
-        elif isinstance(circuit.layer(-1), sub.KroneckerLayer):
+        elif isinstance(circuit.sum_layers[-1], sub.KroneckerLayer):
             products = math.prod(below)
             total += sum(len(below) for _ in range(products))
         else:
@@ -99,7 +100,7 @@ def test_complex_weights_are_two_parameters_and_one_connection():
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("weights", ["real", "complex"])
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_values_equal_fifty_digits_in_both_arithmetics(graph, weights, outputs):
+def test_values_equal_fifty_digits_by_both_paths(graph, weights, outputs):
     for layer in LAYERS:
         circuit = build(
             graph, "gaussian", layer=layer, weights=weights, outputs=outputs, num_units=2
@@ -126,12 +127,12 @@ def test_values_equal_fifty_digits_in_both_arithmetics(graph, weights, outputs):
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("weights", ["real", "complex"])
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_partition_equals_fifty_digits_in_both_arithmetics(graph, weights, outputs):
+def test_partition_equals_fifty_digits_by_both_paths(graph, weights, outputs):
     circuit = build(graph, "gaussian", weights=weights, outputs=outputs, d=5)
     exact = mp_log_partition(circuit)
     close = {"rtol": 0, "atol": 1e-10 * max(1, abs(exact))}
     torch.testing.assert_close(log_square_partition(circuit).item(), exact, **close)
-    root = circuit.climb(circuit.straight, square_integrals(circuit), circuit.signed_log)
+    root = reference(circuit.schedule, circuit.sum_layers, square_integrals(circuit))
     trace = (root.sign * root.log_abs.exp())[0, 0].diagonal().sum().real
     torch.testing.assert_close(trace.log().item(), exact, **close)
 
@@ -221,7 +222,7 @@ def test_groups_of_variables_share_an_input_region():
             graph, sub.MultivariateGaussian(), num_units=3, num_outputs=2, seed=0, dtype=REAL
         )
         with torch.no_grad():
-            for layer in circuit.input_layers():
+            for layer in circuit.input_layers:
                 layer.lower.normal_(generator=torch.Generator().manual_seed(1))
         x = points("gaussian", 3, 3)
         expected = np.array([naive_value(circuit, row) for row in x.tolist()])
@@ -248,11 +249,11 @@ def test_precision_can_be_changed_and_complex_parts_stay(weights):
     single = copy.deepcopy(circuit).to(torch.float32)
     assert circuit.dtype == REAL
     assert single.dtype == torch.float32
-    assert single.layer(0).weights().is_complex() == (weights == "complex")
+    assert single.sum_layers[0].weights().is_complex() == (weights == "complex")
     torch.testing.assert_close(single(x).to(before.dtype), before, rtol=1e-4, atol=1e-6)
     for back in (copy.deepcopy(single).double(), copy.deepcopy(single).to(REAL)):
         assert back.dtype == REAL
-        assert back.layer(0).weights().is_complex() == (weights == "complex")
+        assert back.sum_layers[0].weights().is_complex() == (weights == "complex")
         torch.testing.assert_close(back(x), before, rtol=1e-4, atol=1e-6)
 
 
@@ -296,7 +297,7 @@ def test_the_default_dtype_is_that_of_torch():
 def test_weights_start_non_negative_by_default():
     circuit = sub.Circuit(sub.linear_tree(4), sub.Gaussian(), num_units=8, seed=0)
     for k in range(len(circuit.layers)):
-        weight = circuit.layer(k).weights()
+        weight = circuit.sum_layers[k].weights()
         assert ((weight > 0) & (weight <= 1)).all()
 
 
@@ -325,13 +326,13 @@ def test_layers_of_different_kinds_of_weights_can_be_put_together():
             real.graph,
             real.schedule,
             inputs=list(real.inputs),
-            layers=[both.layer(0), *list(real.layers)[1:]],
+            layers=[both.sum_layers[0], *list(real.layers)[1:]],
         )
         x = points("gaussian", 3, 4)
         expected = np.array([naive_value(mixed, row) for row in x.tolist()])
         np.testing.assert_allclose(mixed(x).detach().numpy(), expected, rtol=1e-11, atol=0)
         p = sub.SquaredCircuit(mixed)
-        written_out = sub.square(mixed)
+        written_out = sub.materialise_square(mixed)
         torch.testing.assert_close(
             written_out(x)[:, 0].real, mixed(x)[:, 0].abs().square(), rtol=1e-11, atol=0
         )
@@ -343,9 +344,9 @@ def test_layers_of_different_kinds_of_weights_can_be_put_together():
 def test_outputs_of_one_row_may_differ_by_any_factor():
     circuit = gaussians(sub.flat(2), num_units=3, num_outputs=3)
     with torch.no_grad():
-        circuit.input_layer(0).mean.copy_(torch.tensor([0.0, 50.0, 1000.0]).expand(2, 3))
-        circuit.input_layer(0).log_scale.zero_()
-        circuit.layer(0).weights.value.copy_(torch.diag(torch.tensor([1.0, -1.0, 0.0])))
+        circuit.input_layers[0].mean.copy_(torch.tensor([0.0, 50.0, 1000.0]).expand(2, 3))
+        circuit.input_layers[0].log_scale.zero_()
+        circuit.sum_layers[0].weights.value.copy_(torch.diag(torch.tensor([1.0, -1.0, 0.0])))
     log_abs, sign = circuit.log_abs(torch.zeros(1, 2))
     expected = torch.tensor([0.0, -2500.0], dtype=REAL) - math.log(2 * math.pi)
     torch.testing.assert_close(log_abs[0, :2], expected, rtol=1e-14, atol=0)
@@ -369,9 +370,9 @@ def test_values_of_other_tables_are_refused(shape, got):
 
 SHARED = sub.RegionGraph(
     (
-        sub.Region({0}),
-        sub.Region({1}),
-        sub.Region({0, 1}, [sub.Partition((0, 1)), sub.Partition((0, 1))]),
+        sub.regions.Region({0}),
+        sub.regions.Region({1}),
+        sub.regions.Region({0, 1}, [sub.regions.Partition((0, 1)), sub.regions.Partition((0, 1))]),
     )
 )
 GRAPH, FAMILY = sub.flat([[0, 1], [2]]), sub.Gaussian()
@@ -414,7 +415,7 @@ REFUSED = {
     ),
     "positive weights of any sign": (
         (sub.flat(2), FAMILY),
-        {"weights": sub.positive_weights, "initialise": sub.normal()},
+        {"weights": sub.positive_weights, "initialise": sub.init.normal()},
         "positive weights need a positive start",
     ),
     "a sum as product": (

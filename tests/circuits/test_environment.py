@@ -5,16 +5,16 @@ import math
 
 import pytest
 import torch
-from registry import GRAPHS, LAYERS, build, points
+from registry import GRAPHS, LAYERS, build, every_kind, points
 from torch.utils.flop_counter import FlopCounterMode
 
 import subtractive as sub
 from subtractive.circuits.environment import Environment, below_hadamard, below_kronecker
+from subtractive.circuits.evaluation import reference
 from subtractive.inference.evidence import make_evidence
-from subtractive.inference.marginal import labels, square_leaf
+from subtractive.inference.marginal import labels, square_leaves
 from subtractive.inference.outside import descend, inside
 from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import Scaled
 
 ROWS, DOUBLE = 3, torch.float64
 
@@ -28,13 +28,6 @@ def gram_of(*shape, dtype=DOUBLE, seed=0):
     """Random positive semi-definite matrices (n, i, j)."""
     root = random(*shape, dtype=dtype, seed=seed)
     return root @ root.mH
-
-
-def vector(tensor):
-    return Scaled(tensor[None], torch.zeros(1, len(tensor), dtype=DOUBLE))
-
-
-gram = vector
 
 
 def level(form):
@@ -81,7 +74,7 @@ def test_hadamard_siblings_multiply_entry_by_entry(rank, dtype):
     first, second = (random(ROWS, 4, dtype=dtype, seed=s) for s in (3, 4))
     third, fourth = (gram_of(n, 4, 4, dtype=dtype, seed=s) for n, s in ((ROWS, 5), (1, 6)))
     outer = [v[:, :, None] * v[:, None, :].conj() for v in (first, second)]
-    siblings = [vector(first), vector(second), gram(third), gram(fourth)]
+    siblings = [first[None], second[None], third[None], fourth[None]]
     factors = [*outer, third, fourth]
     for some in itertools.chain.from_iterable(
         itertools.combinations(range(4), r) for r in range(1, 5)
@@ -104,7 +97,7 @@ def test_kronecker_siblings_are_contracted_in_their_order(slot, kinds, rank, dty
     for k, kind in zip([k for k in range(3) if k != slot], kinds, strict=True):
         units = random(ROWS, widths[k], dtype=dtype, seed=7 + k)
         form_k = gram_of(ROWS, widths[k], widths[k], dtype=dtype, seed=7 + k)
-        siblings.append(vector(units) if kind == "v" else gram(form_k))
+        siblings.append((units if kind == "v" else form_k)[None])
         factors.append(units[:, :, None] * units[:, None, :].conj() if kind == "v" else form_k)
     axes = ["ad", "be", "cf"]
     own = axes.pop(slot)
@@ -118,11 +111,11 @@ def test_kronecker_siblings_are_contracted_in_their_order(slot, kinds, rank, dty
 def test_rank_stays_low_below_known_siblings_and_is_given_up_below_unknown_ones():
     above = Environment.of_root(2, DOUBLE).below_sum(random(2, 8))
     for seed in range(3):
-        below = below_hadamard(above, [vector(random(ROWS, 8, seed=seed))])
+        below = below_hadamard(above, [random(1, ROWS, 8, seed=seed)])
         above = below.below_sum(random(8, 8, seed=seed))
         assert above.left.shape == (ROWS, 2, 8)
         assert above.right.shape == (ROWS, 2, 8)
-    assert below_hadamard(above, [gram(gram_of(1, 8, 8))]).right is None
+    assert below_hadamard(above, [gram_of(1, 1, 8, 8)]).right is None
     assert above.matrix().shape == (ROWS, 8, 8)
 
 
@@ -142,7 +135,7 @@ def test_a_unit_that_is_small_above_and_large_beside_is_not_lost(full):
     weight = torch.tensor([[1.0, 1e-250]], dtype=DOUBLE)
     above = Environment.of_root(1, DOUBLE).below_sum(weight)
     above = Environment(above.matrix(), None) if full else above
-    found = below_hadamard(above, [vector(torch.tensor([[0.0, 1.0]], dtype=DOUBLE))]).matrix()
+    found = below_hadamard(above, [torch.tensor([[[0.0, 1.0]]], dtype=DOUBLE)]).matrix()
     if not full:  # a full matrix has squared the small number away already
         expected = torch.tensor([[[0.0, 0.0], [0.0, 1.0]]], dtype=DOUBLE)
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
@@ -161,13 +154,15 @@ PATTERNS = {
 CASES = list(itertools.product(GRAPHS, LAYERS, ["real", "complex"], [1, 3], PATTERNS))
 
 
-@pytest.mark.parametrize(("graph", "layer", "weights", "outputs", "pattern"), CASES)
+@every_kind(("graph", "layer", "weights", "outputs", "pattern"), CASES)
 @torch.no_grad()
 def test_environments_are_derivatives_of_the_root(graph, layer, weights, outputs, pattern):
     circuit = build(graph, "gaussian", layer=layer, weights=weights, outputs=outputs)
     observed = torch.tensor(PATTERNS[pattern])
-    evidence = make_evidence(points("gaussian", ROWS, 4), observed, circuit.families, "cpu")
-    route = circuit.route(labels(circuit, evidence))
+    evidence = make_evidence(
+        points("gaussian", ROWS, 4), observed, circuit.families, circuit.device
+    )
+    schedule = circuit.refold(labels(circuit, evidence))
     visited = []
 
     def look(region, environment):
@@ -175,49 +170,49 @@ def test_environments_are_derivatives_of_the_root(graph, layer, weights, outputs
         expected = derivative(circuit, evidence, region)
         assert_same_up_to_scale(environment, expected)
 
-    descend(inside(circuit, evidence, route), look)
+    descend(inside(circuit, schedule, evidence), look)
     hidden = [not all(row[v] for row in PATTERNS[pattern]) for v in range(4)]
     scopes = [circuit.graph.regions[region].scope for region in visited]
     assert frozenset().union(*scopes) == {v for v in range(4) if hidden[v]}
 
 
-@pytest.mark.parametrize(("graph", "layer", "weights", "outputs", "pattern"), CASES)
+@every_kind(("graph", "layer", "weights", "outputs", "pattern"), CASES)
 @torch.no_grad()
 def test_values_that_were_drawn_become_evidence(graph, layer, weights, outputs, pattern):
     circuit = build(graph, "gaussian", layer=layer, weights=weights, outputs=outputs)
     observed, x = torch.tensor(PATTERNS[pattern]), points("gaussian", ROWS, 4)
-    evidence = make_evidence(x, observed, circuit.families, "cpu")
-    route = circuit.route(labels(circuit, evidence))
+    evidence = make_evidence(x, observed, circuit.families, circuit.device)
+    schedule = circuit.refold(labels(circuit, evidence))
     known = observed.clone()
 
     def draw(region, environment):
-        now = make_evidence(x, known, circuit.families, "cpu")
+        now = make_evidence(x, known, circuit.families, circuit.device)
         assert_same_up_to_scale(environment, derivative(circuit, now, region))
         layer, place = circuit.input_of(region)
         scope = list(layer.scopes[place.start])
         known[:, scope] = True
         return layer.values(x, place)
 
-    descend(inside(circuit, evidence, route), draw)
+    descend(inside(circuit, schedule, evidence), draw)
     assert known.all()
 
 
 def derivative(circuit, evidence, region):
     """E_ij, (n, i, j): the trace of the root where the region's gram has a single entry, one."""
     marks = dict(labels(circuit, evidence)) | {region: "free"}
-    route = circuit.route(marks)
+    schedule = circuit.refold(marks)
     units = circuit.input_of(region)[0].num_units
     single = torch.eye(units * units, dtype=DOUBLE).reshape(-1, units, units)
     entries = single.repeat(len(evidence), 1, 1)[None]  # (1, n·i·j, i, j)
     each = evidence.rows(torch.arange(len(evidence)).repeat_interleave(len(single)))
-    leaves = [
-        LeafMessage(entries, None)
-        if entry.label == "free"
-        else square_leaf(circuit.input_layer(entry.layer), entry, each)
-        for entry in route.entries
-    ]
-    root = circuit.climb(route, leaves, circuit.scaled)
-    trace = root.mantissa[0].diagonal(dim1=-2, dim2=-1).sum(-1) * root.log_scale[0].exp()
+    squares = square_leaves(circuit, each)
+
+    def source(call, rows, dtype):
+        return LeafMessage(entries, None) if call.label == "free" else squares(call, rows, dtype)
+
+    # Not by fused layers: such a gram is not positive semi-definite.
+    sign, log_abs = reference(schedule, circuit.sum_layers, source)
+    trace = (sign * log_abs.exp())[0].diagonal(dim1=-2, dim2=-1).sum(-1)
     return trace.reshape(-1, units, units)
 
 
@@ -249,12 +244,12 @@ def test_gradients_flow_through_environments():
     circuit = build("binary", "gaussian", outputs=2)
     p = sub.SquaredCircuit(circuit)
     with torch.enable_grad():
-        (slope,) = torch.autograd.grad(p.mean()[1], [circuit.layer(-1).weights.value])
-    step = 1e-6 * random(*slope.shape)
-    value = circuit.layer(-1).weights.value
+        (grad,) = torch.autograd.grad(p.mean()[1], [circuit.sum_layers[-1].weights.value])
+    step = 1e-6 * random(*grad.shape)
+    value = circuit.sum_layers[-1].weights.value
     before = value.clone()
     value.copy_(before + step)
     up = p.mean()[1]
     value.copy_(before - step)
     down = p.mean()[1]
-    torch.testing.assert_close((up - down) / 2, (slope * step).sum(), rtol=1e-4, atol=1e-12)
+    torch.testing.assert_close((up - down) / 2, (grad * step).sum(), rtol=1e-4, atol=1e-12)

@@ -21,13 +21,13 @@ GRAPHS = {"linear": sub.linear_tree, "binary": sub.random_binary_tree, "flat": s
 
 
 def gaussians(graph, **options):
-    settings = {"num_units": 3, "seed": 0, "dtype": REAL, "initialise": sub.normal()}
+    settings = {"num_units": 3, "seed": 0, "dtype": REAL, "initialise": sub.init.normal()}
     return sub.Circuit(graph, sub.Gaussian(), **(settings | options))
 
 
 def set_inputs(circuit, means, log_scale=0.0):
     """Give unit k of variable v the mean means[v][k]."""
-    (layer,) = circuit.input_layers()
+    (layer,) = circuit.input_layers
     with torch.no_grad():
         for fold, (variable,) in enumerate(layer.scopes):
             layer.mean[fold] = torch.as_tensor(means[variable], dtype=layer.mean.dtype)
@@ -37,7 +37,7 @@ def set_inputs(circuit, means, log_scale=0.0):
 def set_weights(circuit, *weights):
     with torch.no_grad():
         for k, weight in enumerate(weights):
-            circuit.layer(k).weights.value.copy_(torch.as_tensor(weight))
+            circuit.sum_layers[k].weights.value.copy_(torch.as_tensor(weight))
 
 
 def log_square(circuit, x):
@@ -78,7 +78,7 @@ def test_a_thousand_variables_with_log_densities_of_minus_a_hundred_thousand(gra
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_narrow_gaussians_in_512_variables(graph):
     circuit = gaussians(GRAPHS[graph](512), num_units=2)
-    (layer,) = circuit.input_layers()
+    (layer,) = circuit.input_layers
     with torch.no_grad():
         layer.log_scale.fill_(-6.0)
     generator = torch.Generator().manual_seed(0)
@@ -221,10 +221,10 @@ def test_products_of_many_small_numbers_do_not_vanish(name, dtype):
     if family.num_states is not None:
         x = (x * family.num_states).floor()
     value = log_square(circuit, x)
-    (layer,) = circuit.input_layers()
+    (layer,) = circuit.input_layers
     numbers = layer.values(x, slice(None)).value().detach().double().numpy()  # (d, n, i)
     gram = layer.gram(slice(None), EVERYWHERE).value().detach().numpy()
-    weight = circuit.layer(0).weights().detach().double().numpy()[0, 0]
+    weight = circuit.sum_layers[0].weights().detach().double().numpy()[0, 0]
     logs = np.log(numbers).sum(0) + np.log(weight)  # (n, i)
     np.testing.assert_allclose(
         value.detach(), 2 * np.logaddexp.reduce(logs, 1), rtol=1e-12 if dtype == REAL else 1e-5
@@ -241,9 +241,9 @@ def test_products_of_many_vectors_beside_grams_stay_exact():
     x = torch.zeros(2, 300, dtype=REAL)
     x[:, :150] = math.nan
     x[1, 150:] = 2.0
-    (layer,) = circuit.input_layers()
+    (layer,) = circuit.input_layers
     table = layer.table.detach().numpy()
-    weight = circuit.layer(0).weights.value.detach().numpy()[0, 0]
+    weight = circuit.sum_layers[0].weights.value.detach().numpy()[0, 0]
     missing = np.log(np.einsum("fiv,fjv->fij", table[:150], table[:150])).sum(0)
     for row, state in enumerate((0, 2)):
         seen = np.log(table[150:, :, state]).sum(0)
@@ -258,11 +258,11 @@ def twins(graph, distance, pair=(0, 1), **options):
     circuit = gaussians(graph, **options)
     first, second = pair
     with torch.no_grad():
-        for layer in circuit.input_layers():
+        for layer in circuit.input_layers:
             layer.mean[:, second] = layer.mean[:, first] * (1 + distance)
             layer.log_scale[:, second] = layer.log_scale[:, first]
         for k in range(len(circuit.layers)):
-            value = circuit.layer(k).weights.value
+            value = circuit.sum_layers[k].weights.value
             kept = value[:, :, first].clone()
             value.zero_()
             value[:, :, first], value[:, :, second] = kept, -kept
@@ -350,7 +350,7 @@ def test_the_size_of_the_weights_does_not_matter(layer, dtype, size):
     scaled = copy.deepcopy(circuit)
     with torch.no_grad():
         for k in range(3):
-            scaled.layer(k).weights.value.mul_(size)
+            scaled.sum_layers[k].weights.value.mul_(size)
     x = points("gaussian", 3, 4)
     x[1, 2] = x[2, 0] = math.nan
     close = {"rtol": 0, "atol": 1e-11 if dtype == REAL else 1e-5}
@@ -372,7 +372,7 @@ def test_weights_whose_squares_are_no_numbers_still_have_integrals(layer, size):
     before = sub.SquaredCircuit(circuit).log_square(x), log_square_partition(circuit)
     with torch.no_grad():
         for k in range(3):
-            circuit.layer(k).weights.value.mul_(size)
+            circuit.sum_layers[k].weights.value.mul_(size)
     after = sub.SquaredCircuit(circuit).log_square(x), log_square_partition(circuit)
     for one, other in zip(before, after, strict=True):
         torch.testing.assert_close(other, one + 6 * math.log(size), rtol=1e-13, atol=0)

@@ -19,12 +19,12 @@ def pair(family, *, dtype=torch.float64, num_outputs=2):
     shared = sub.Circuit(sub.linear_tree(4), family, shared_inputs=True, **options)
     copies = sub.Circuit(sub.linear_tree(4), family, **options)
     with torch.no_grad():
-        for ours, theirs in zip(shared.all_layers(), copies.all_layers(), strict=True):
+        for ours, theirs in zip(shared.sum_layers, copies.sum_layers, strict=True):
             theirs.weights.value.copy_(ours.weights.value)
-        for name in shared.input_layer(0).names:
-            tensor = shared.input_layer(0).get_tensor(name)
+        for name in shared.input_layers[0].names:
+            tensor = shared.input_layers[0].get_tensor(name)
             assert len(tensor) == 1
-            copies.input_layer(0).get_tensor(name).copy_(tensor)
+            copies.input_layers[0].get_tensor(name).copy_(tensor)
     return sub.SquaredCircuit(shared), sub.SquaredCircuit(copies)
 
 
@@ -57,8 +57,8 @@ def test_the_gradient_of_shared_inputs_is_the_sum_over_copies(dtype):
     shared, copies = pair(sub.Embedding(5), dtype=dtype)
     for model in (shared, copies):
         model.log_prob(ROWS).sum().backward()
-    found = shared.circuit.input_layer(0).table.grad
-    expected = copies.circuit.input_layer(0).table.grad.sum(0, keepdim=True)
+    found = shared.circuit.input_layers[0].table.grad
+    expected = copies.circuit.input_layers[0].table.grad.sum(0, keepdim=True)
     tolerance = 1e-4 if dtype == torch.float32 else 1e-10
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
@@ -67,16 +67,16 @@ def test_shared_inputs_are_saved_squared_and_initialised(tmp_path):
     shared, _ = pair(sub.Embedding(5), num_outputs=1)
     shared.save(tmp_path / "model")
     again = sub.load(tmp_path / "model")
-    assert again.circuit.input_layer(0).is_shared
+    assert again.circuit.input_layers[0].is_shared
     assert torch.equal(again.log_prob(ROWS), shared.log_prob(ROWS))
-    written = sub.square(shared.circuit)
+    written = sub.materialise_square(shared.circuit)
     torch.testing.assert_close(
         written(ROWS), shared.circuit(ROWS).square(), rtol=1e-10, atol=1e-12
     )
     rows = torch.randint(5, (200, 4), generator=torch.Generator().manual_seed(0)).double()
     rows[:, 0] = 3  # one position in four always holds token 3
     sub.initialise(shared, rows)
-    table = shared.circuit.input_layer(0).table
+    table = shared.circuit.input_layers[0].table
     assert table.shape == (1, 3, 5)
     assert table.detach().mean((0, 1)).argmax() == 3
     history = sub.fit(shared, rows, max_epochs=2, progress=False)

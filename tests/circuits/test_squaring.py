@@ -51,10 +51,10 @@ def test_the_permutation_of_the_paper_turns_products_of_pairs_into_pairs_of_prod
 @pytest.mark.parametrize("layer", LAYERS)
 def test_every_layer_of_the_square_has_the_weights_of_the_paper(layer, weights):
     circuit = build("nested", "gaussian", layer=layer, weights=weights, num_units=2, outputs=3)
-    squared = sub.square(circuit)
+    squared = sub.materialise_square(circuit)
     widths = [2] * len(circuit.inputs)
-    for k, step in enumerate(circuit.schedule.steps):
-        weight = circuit.layer(k).weights().detach().numpy()
+    for k, step in enumerate(circuit.schedule.calls):
+        weight = circuit.sum_layers[k].weights().detach().numpy()
         below = [widths[source] for source in step.sources]
         expected = np.stack([np.kron(w, w.conj()) for w in weight])
         if layer == "kronecker":
@@ -62,10 +62,10 @@ def test_every_layer_of_the_square_has_the_weights_of_the_paper(layer, weights):
         outputs = weight.shape[1]
         if k == len(circuit.layers) - 1:
             expected = expected[:, :: outputs + 1].sum(1, keepdims=True)
-        actual = squared.layer(k).weights().detach().numpy()
+        actual = squared.sum_layers[k].weights().detach().numpy()
         np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-300)
-        assert type(squared.layer(k)) is type(circuit.layer(k))
-        assert isinstance(squared.layer(k).weights, KINDS[weights])
+        assert type(squared.sum_layers[k]) is type(circuit.sum_layers[k])
+        assert isinstance(squared.sum_layers[k].weights, KINDS[weights])
         widths.append(outputs)
 
 
@@ -73,16 +73,19 @@ def test_every_layer_of_the_square_has_the_weights_of_the_paper(layer, weights):
 @pytest.mark.parametrize("graph", ["binary", "linear", "nested", "flat"])
 def test_the_square_has_the_units_of_the_paper_and_the_same_graph(graph, layer):
     circuit = build(graph, "embedding", layer=layer, num_units=3, outputs=2, d=3)
-    squared = sub.square(circuit)
+    squared = sub.materialise_square(circuit)
     assert squared.graph is circuit.graph
     assert squared.schedule == circuit.schedule
-    assert [i.num_units for i in squared.input_layers()] == [9] * len(circuit.inputs)
+    assert [i.num_units for i in squared.input_layers] == [9] * len(circuit.inputs)
     for k in range(len(circuit.layers) - 1):
-        before, after = circuit.layer(k).weights().shape, squared.layer(k).weights().shape
+        before, after = (
+            circuit.sum_layers[k].weights().shape,
+            squared.sum_layers[k].weights().shape,
+        )
         assert after == (before[0], before[1] ** 2, before[2] ** 2)
-    regions, outputs, products = circuit.layer(-1).weights().shape
+    regions, outputs, products = circuit.sum_layers[-1].weights().shape
     assert outputs == 2
-    assert squared.layer(-1).weights().shape == (regions, 1, products**2)
+    assert squared.sum_layers[-1].weights().shape == (regions, 1, products**2)
     assert squared.num_outputs == 1
 
 
@@ -90,7 +93,7 @@ def test_the_square_is_as_large_as_the_paper_says():
     circuit = build("linear", "gaussian", num_units=3, d=3)
     # Hadamard products: 2 K² inputs each; sums: K⁴ inside and K² at the root.
     assert circuit.size == (2 * 3 + 9) + (2 * 3 + 3)
-    assert sub.square(circuit).size == (2 * 9 + 81) + (2 * 9 + 9)
+    assert sub.materialise_square(circuit).size == (2 * 9 + 81) + (2 * 9 + 9)
 
 
 @pytest.mark.parametrize(("units", "inputs", "outputs"), [(2, 3, 1), (3, 1, 4), (1, 2, 2)])
@@ -108,7 +111,7 @@ def test_squares_of_circuits_of_uneven_widths(layer, weights, units, inputs, out
         d=3,
     )
     x = points("gaussian", 4, 3)
-    squared = sub.square(circuit)
+    squared = sub.materialise_square(circuit)
     torch.testing.assert_close(
         squared(x)[:, 0].real, circuit(x).abs().square().sum(1), rtol=1e-11, atol=0
     )
@@ -118,7 +121,9 @@ def test_squares_of_circuits_of_uneven_widths(layer, weights, units, inputs, out
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_squares_of_complex_circuits_are_real_and_positive(layer):
-    squared = sub.square(build("linear", "gaussian", layer=layer, weights="complex", outputs=2))
+    squared = sub.materialise_square(
+        build("linear", "gaussian", layer=layer, weights="complex", outputs=2)
+    )
     values = squared(points("gaussian", 50, 4))[:, 0]
     assert (values.real > 0).all()
     assert (values.imag.abs() < 1e-12 * values.real).all()
@@ -129,7 +134,7 @@ def test_squares_of_complex_circuits_are_real_and_positive(layer):
 @pytest.mark.parametrize("graph", ["binary", "nested"])
 def test_the_square_of_a_positive_circuit_is_a_monotonic_density(graph, layer, family):
     circuit = build(graph, family, layer=layer, weights="positive", outputs=2, d=3)
-    p, q = sub.SquaredCircuit(circuit), sub.MonotonicCircuit(sub.square(circuit))
+    p, q = sub.SquaredCircuit(circuit), sub.MonotonicCircuit(sub.materialise_square(circuit))
     x = points(family, 8, 3)
     x[0, 1] = x[1] = x[2, 0] = x[2, 2] = math.nan
     torch.testing.assert_close(q.log_prob(x), p.log_prob(x), rtol=0, atol=1e-10)
@@ -146,11 +151,11 @@ def test_the_square_of_a_positive_circuit_is_a_monotonic_density(graph, layer, f
 
 @pytest.mark.parametrize("weights", ["real", "complex"])
 def test_the_square_of_a_subtractive_circuit_is_not_monotonic(weights):
-    squared = sub.square(build("binary", "gaussian", weights=weights))
+    squared = sub.materialise_square(build("binary", "gaussian", weights=weights))
     assert not squared.is_non_negative
     with pytest.raises(ValueError, match="needs positive weights"):
         sub.MonotonicCircuit(squared)
-    products = sub.square(build("binary", "embedding", weights="positive"))
+    products = sub.materialise_square(build("binary", "embedding", weights="positive"))
     assert not products.is_non_negative
 
 
@@ -163,7 +168,7 @@ def test_regions_of_several_variables_can_be_squared():
         seed=0,
         dtype=REAL,
     )
-    p, q = sub.SquaredCircuit(circuit), sub.MonotonicCircuit(sub.square(circuit))
+    p, q = sub.SquaredCircuit(circuit), sub.MonotonicCircuit(sub.materialise_square(circuit))
     x = points("gaussian", 4, 3)
     x[0, 1] = x[1, 0] = x[2, 2] = x[3] = math.nan
     torch.testing.assert_close(q.log_prob(x), p.log_prob(x), rtol=0, atol=1e-11)
@@ -173,7 +178,7 @@ def test_families_of_one_tensor_keep_their_own_facts():
     families = [sub.Spline(4, domain=(0.0, 1.0)), sub.Spline(4, domain=(-1.0, 3.0))]
     circuit = sub.Circuit(sub.flat(2), families, num_units=2, seed=0, dtype=REAL)
     x = torch.tensor([[0.5, 2.5], [0.1, -0.9]], dtype=REAL)
-    squared = sub.square(circuit)
+    squared = sub.materialise_square(circuit)
     torch.testing.assert_close(squared(x), circuit(x).square(), rtol=1e-12, atol=0)
     log_z = sub.SquaredCircuit(circuit).log_partition()
     torch.testing.assert_close(log_plain_partition(squared), log_z, rtol=0, atol=1e-12)
@@ -182,7 +187,7 @@ def test_families_of_one_tensor_keep_their_own_facts():
 def test_the_square_owns_its_parameters_and_draws_no_random_numbers():
     circuit = build("linear", "gaussian")
     state = torch.get_rng_state()
-    squared = sub.square(circuit)
+    squared = sub.materialise_square(circuit)
     assert torch.equal(torch.get_rng_state(), state)
     x = points("gaussian", 3, 4)
     before = circuit(x).detach()
@@ -193,14 +198,16 @@ def test_the_square_owns_its_parameters_and_draws_no_random_numbers():
 
 
 def test_the_square_keeps_the_precision():
-    squared = sub.square(build("linear", "gaussian", weights="complex").to(torch.float32))
+    squared = sub.materialise_square(
+        build("linear", "gaussian", weights="complex").to(torch.float32)
+    )
     assert {p.dtype for p in squared.parameters()} == {torch.float32}
     assert squared.dtype == torch.float32
 
 
 def test_a_square_has_marginals_but_no_square():
     circuit = build("binary", "gaussian", weights="positive", d=2)
-    squared = sub.square(circuit)
+    squared = sub.materialise_square(circuit)
     nodes, w = domain("gaussian", 1)
     x = torch.cat([torch.full_like(nodes, 0.3), nodes], 1)
     total = (squared(x)[:, 0] * w).sum().log()

@@ -9,11 +9,11 @@ from subtractive.circuits.weights import ComplexWeights, PositiveWeights, RealWe
 
 SHAPE = (2, 3, 4)
 INITIALISERS = {
-    "uniform": sub.uniform(),
-    "uniform in an interval": sub.uniform(-2.0, 3.0),
-    "normal": sub.normal(),
-    "log-normal": sub.log_normal(),
-    "dirichlet": sub.dirichlet(),
+    "uniform": sub.init.uniform(),
+    "uniform in an interval": sub.init.uniform(-2.0, 3.0),
+    "normal": sub.init.normal(),
+    "log-normal": sub.init.log_normal(),
+    "dirichlet": sub.init.dirichlet(),
 }
 KINDS = {
     "real": sub.real_weights,
@@ -39,14 +39,14 @@ def test_initialisers_are_reproducible_and_double(initialise):
 @pytest.mark.parametrize(
     ("initialise", "distribution"),
     [
-        (sub.uniform(), stats.uniform()),
-        (sub.uniform(-2.0, 3.0), stats.uniform(-2, 5)),
-        (sub.normal(), stats.norm()),
-        (sub.normal(1.0, 0.1), stats.norm(1, 0.1)),
-        (sub.log_normal(), stats.lognorm(1)),
-        (sub.log_normal(-1.0, 0.5), stats.lognorm(0.5, scale=math.exp(-1))),
-        (sub.dirichlet(), stats.beta(1, 3)),
-        (sub.dirichlet(0.5), stats.beta(0.5, 1.5)),
+        (sub.init.uniform(), stats.uniform()),
+        (sub.init.uniform(-2.0, 3.0), stats.uniform(-2, 5)),
+        (sub.init.normal(), stats.norm()),
+        (sub.init.normal(1.0, 0.1), stats.norm(1, 0.1)),
+        (sub.init.log_normal(), stats.lognorm(1)),
+        (sub.init.log_normal(-1.0, 0.5), stats.lognorm(0.5, scale=math.exp(-1))),
+        (sub.init.dirichlet(), stats.beta(1, 3)),
+        (sub.init.dirichlet(0.5), stats.beta(0.5, 1.5)),
     ],
 )
 def test_initialisers_follow_their_distributions(initialise, distribution):
@@ -56,14 +56,14 @@ def test_initialisers_follow_their_distributions(initialise, distribution):
 
 
 def test_uniform_weights_are_never_zero():
-    draws = sub.uniform()((10, 100, 100), generator())
+    draws = sub.init.uniform()((10, 100, 100), generator())
     assert draws.min() > 0
     assert draws.max() <= 1
 
 
 @pytest.mark.parametrize("concentration", [0.1, 1.0, 10.0])
 def test_rows_of_dirichlet_weights_sum_to_one(concentration):
-    draws = sub.dirichlet(concentration)((5, 6, 7), generator())
+    draws = sub.init.dirichlet(concentration)((5, 6, 7), generator())
     assert (draws >= 0).all()
     total = draws.sum(-1)
     torch.testing.assert_close(total, torch.ones_like(total), rtol=1e-14, atol=0)
@@ -71,8 +71,8 @@ def test_rows_of_dirichlet_weights_sum_to_one(concentration):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_weights_start_where_the_initialiser_says(name):
-    weights = KINDS[name](SHAPE, sub.uniform(), generator(2))
-    expected = sub.uniform()(SHAPE, generator(2))
+    weights = KINDS[name](SHAPE, sub.init.uniform(), generator(2))
+    expected = sub.init.uniform()(SHAPE, generator(2))
     start = weights()
     assert start.is_complex() == (name == "complex")
     torch.testing.assert_close(
@@ -82,7 +82,7 @@ def test_weights_start_where_the_initialiser_says(name):
 
 
 def test_real_and_imaginary_parts_are_drawn_alike_but_not_equal():
-    draws = sub.complex_weights((50, 10, 4), sub.normal(), generator())()
+    draws = sub.complex_weights((50, 10, 4), sub.init.normal(), generator())()
     for part in (draws.real, draws.imag):
         assert stats.kstest(part.detach().flatten().numpy(), stats.norm.cdf).pvalue > 1e-4
     assert (
@@ -93,7 +93,7 @@ def test_real_and_imaginary_parts_are_drawn_alike_but_not_equal():
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_changing_the_dtype_keeps_the_kind(name, dtype):
-    weights = KINDS[name](SHAPE, sub.uniform(), generator())
+    weights = KINDS[name](SHAPE, sub.init.uniform(), generator())
     before = weights().detach()
     after = weights.to(dtype)()
     kind = {torch.float32: torch.complex64, torch.float64: torch.complex128}[dtype]
@@ -103,7 +103,7 @@ def test_changing_the_dtype_keeps_the_kind(name, dtype):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_part_of_a_weight_is_learned(name):
-    weights = KINDS[name](SHAPE, sub.uniform(), generator())
+    weights = KINDS[name](SHAPE, sub.init.uniform(), generator())
     value = weights()
     (value.real.sum() + 2 * value.imag.sum() if name == "complex" else value.sum()).backward()
     (parameter,) = weights.parameters()
@@ -141,7 +141,12 @@ def test_weights_own_a_copy_of_complex_numbers():
 
 @pytest.mark.parametrize(
     "initialise",
-    [sub.normal(), sub.uniform(-1.0, 1.0), sub.uniform(0.0, 0.0), sub.normal(math.nan)],
+    [
+        sub.init.normal(),
+        sub.init.uniform(-1.0, 1.0),
+        sub.init.uniform(0.0, 0.0),
+        sub.init.normal(math.nan),
+    ],
 )
 def test_positive_weights_refuse_a_start_that_is_not(initialise):
     with pytest.raises(

@@ -28,7 +28,7 @@ def rows(count=7):
     return torch.randn(count, 3, generator=generator, dtype=torch.float64)
 
 
-FAMILIES = [sub.MultivariateGaussian(norm=2), sub.TiedGaussian(norm=2)]
+FAMILIES = [sub.MultivariateGaussian(norm=2), sub.SemiTiedGaussian(norm=2)]
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=["multivariate", "tied"])
@@ -121,6 +121,6 @@ def test_states_are_not_asked_together():
 def test_members_that_cancel_are_refused_as_ever():
     bad = member(1)
     with torch.no_grad():
-        bad.circuit.layer(-1).weights.value.zero_()
+        bad.circuit.sum_layers[-1].weights.value.zero_()
     with pytest.raises(sub.CancellationError):
         sub.Mixture([member(0), bad]).log_prob(rows())

@@ -30,7 +30,7 @@ def build(graph, family, layer="hadamard", d=3, **options):
         GRAPHS[graph](d),
         NON_NEGATIVE[family],
         weights=sub.positive_weights,
-        initialise=sub.log_normal(),
+        initialise=sub.init.log_normal(),
         product=LAYERS[layer],
         **(settings | options),
     )
@@ -108,9 +108,9 @@ def test_one_mask_per_row_equals_one_row_at_a_time(graph, family, layer):
 
 def test_the_flat_graph_is_an_additive_mixture():
     p = build("flat", "gaussian", num_outputs=1)
-    layer = p.circuit.input_layer(0)
+    layer = p.circuit.input_layers[0]
     mean, scale = layer.mean.detach().numpy(), layer.log_scale.detach().exp().numpy()  # (d, k)
-    weight = p.circuit.layer(0).weights().detach().numpy()[0, 0]
+    weight = p.circuit.sum_layers[0].weights().detach().numpy()[0, 0]
     x = rows_of("gaussian", 7, 3)
     place = {scope[0]: fold for fold, scope in enumerate(layer.scopes)}
     densities = np.ones((7, 3))
@@ -130,12 +130,12 @@ def test_the_linear_tree_is_a_hidden_markov_model():
         seed=0,
         dtype=torch.float64,
     )
-    layer = circuit.input_layer(0)
+    layer = circuit.input_layers[0]
     emission = {
         scope[0]: layer.logits.detach().softmax(-1)[fold].numpy()
         for fold, scope in enumerate(layer.scopes)
     }
-    transition = [circuit.layer(k).weights().detach().numpy()[0] for k in range(3)]  # upwards
+    transition = [circuit.sum_layers[k].weights().detach().numpy()[0] for k in range(3)]  # upwards
     for row in ([0, 1, 2, 1], [2, 2, 0, 0]):
         message = emission[3][:, row[3]]
         for k, v in enumerate((2, 1, 0)):
@@ -181,12 +181,12 @@ def test_a_thousand_variables_far_out_keep_all_digits(graph):
         sub.Gaussian(),
         num_units=4,
         weights=sub.positive_weights,
-        initialise=sub.dirichlet(),
+        initialise=sub.init.dirichlet(),
         seed=0,
         dtype=torch.float64,
     )
     with torch.no_grad():
-        for layer in circuit.input_layers():
+        for layer in circuit.input_layers:
             layer.mean.zero_()
             layer.log_scale.zero_()
     x = torch.full((2, 1000), 14.0, dtype=torch.float64)
@@ -207,16 +207,16 @@ def test_units_that_differ_by_any_factor_are_not_lost():
         dtype=torch.float64,
     )
     with torch.no_grad():
-        circuit.input_layer(0).mean.copy_(torch.tensor([[0.0, 300.0]] * 4))
-        circuit.input_layer(0).log_scale.zero_()
+        circuit.input_layers[0].mean.copy_(torch.tensor([[0.0, 300.0]] * 4))
+        circuit.input_layers[0].log_scale.zero_()
     p = sub.MonotonicCircuit(circuit)
     x = torch.tensor([[0.0, 0.0, 300.0, 300.0], [150.0, 150.0, 150.0, 150.0]]).double()
-    weight = [circuit.layer(k).weights().detach().log() for k in range(2)]
+    weight = [circuit.sum_layers[k].weights().detach().log() for k in range(2)]
 
     def by_logsumexp(row):
         leaves = -0.5 * (row[:, None] - torch.tensor([0.0, 300.0])) ** 2 - 0.5 * np.log(2 * np.pi)
         left, right = leaves[0] + leaves[1], leaves[2] + leaves[3]
-        scopes = [circuit.graph.regions[r].scope for r in circuit.schedule.steps[0].regions]
+        scopes = [circuit.graph.regions[r].scope for r in circuit.schedule.calls[0].regions]
         first = scopes.index(frozenset({0, 1}))
         left = (weight[0][first] + left).logsumexp(-1)
         right = (weight[0][1 - first] + right).logsumexp(-1)
@@ -233,7 +233,7 @@ def test_scaling_the_weights_changes_nothing(layer):
     before = p.log_prob(x)
     with torch.no_grad():
         for k in range(len(p.circuit.layers)):
-            p.circuit.layer(k).weights.log_value.add_(3.0 * k - 400.0)
+            p.circuit.sum_layers[k].weights.log_value.add_(3.0 * k - 400.0)
     torch.testing.assert_close(p.log_prob(x), before, rtol=0, atol=1e-11)
 
 

@@ -43,7 +43,7 @@ def build(graph, *, layer="hadamard", weights="real", outputs=2, units=3, seed=0
     )
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for inputs in circuit.input_layers():
+        for inputs in circuit.input_layers:
             noise = torch.randn(inputs.lower.shape, generator=generator, dtype=torch.float64)
             inputs.lower.copy_(0.5 * noise)
     return circuit
@@ -140,14 +140,14 @@ def test_groups_of_uncorrelated_variables_are_products_of_single_ones():
     graph = sub.flat([[0, 1], [2]])
     grouped = build(graph, outputs=2)
     with torch.no_grad():
-        for layer in grouped.input_layers():
+        for layer in grouped.input_layers:
             layer.lower.zero_()
     single = sub.Circuit(
         sub.flat(3), sub.Gaussian(), num_units=3, num_outputs=2, dtype=torch.float64
     )
-    inputs = single.input_layer(0)
+    inputs = single.input_layers[0]
     with torch.no_grad():
-        for layer in grouped.input_layers():
+        for layer in grouped.input_layers:
             for scope, mean, log_diagonal in zip(
                 layer.scopes, layer.mean, layer.log_diagonal, strict=True
             ):
@@ -155,7 +155,7 @@ def test_groups_of_uncorrelated_variables_are_products_of_single_ones():
                     fold = inputs.scopes.index((variable,))
                     inputs.mean[fold] = mean[:, k]
                     inputs.log_scale[fold] = log_diagonal[:, k]
-        single.layer(0).weights.value.copy_(grouped.layer(0).weights())
+        single.sum_layers[0].weights.value.copy_(grouped.sum_layers[0].weights())
     x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x[torch.rand(20, 3, generator=torch.Generator().manual_seed(1)) < 0.4] = torch.nan
     torch.testing.assert_close(
@@ -190,11 +190,11 @@ def sum_of_squares(weights, means, covariances):
     log_constant = 0.25 * (d * np.log(2 * np.pi) + log_det) + 0.5 * d * np.log(2)
     root = np.sqrt(weights) * np.exp(log_constant)
     with torch.no_grad():
-        layer = circuit.input_layer(0)
+        layer = circuit.input_layers[0]
         layer.mean.copy_(torch.from_numpy(means)[None])
         layer.log_diagonal.copy_(factor.diagonal(dim1=-2, dim2=-1).log()[None])
         layer.lower.copy_(factor.tril(-1)[None])
-        circuit.layer(0).weights.value.copy_(torch.diag(torch.from_numpy(root))[None])
+        circuit.sum_layers[0].weights.value.copy_(torch.diag(torch.from_numpy(root))[None])
     return sub.SquaredCircuit(circuit)
 
 

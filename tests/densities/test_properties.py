@@ -201,7 +201,7 @@ def test_renaming_the_variables_changes_nothing(data):
     def renamed(node):
         return new[node] if isinstance(node, int) else tuple(renamed(child) for child in node)
 
-    settings = {"num_units": 2, "num_outputs": 2, "initialise": sub.normal(), "seed": 3}
+    settings = {"num_units": 2, "num_outputs": 2, "initialise": sub.init.normal(), "seed": 3}
     settings |= {"dtype": torch.float64}
     families = [COLUMNS[name][0] for name in names]
     other = [families[new.index(v)] for v in range(len(names))]

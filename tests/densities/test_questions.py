@@ -119,7 +119,7 @@ def multivariate(graph, weights, density=sub.SquaredCircuit):
     )
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for layer in circuit.input_layers():
+        for layer in circuit.input_layers:
             layer.lower.normal_(generator=generator).mul_(0.3)
     return density(circuit), [FINE_LINE] * 3
 

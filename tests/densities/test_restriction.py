@@ -185,8 +185,8 @@ def test_gradients_are_exact():
 def test_rows_of_low_precision_do_not_round_the_given_values(dtype):
     p = squared("flat", "gaussian", d=2)
     with torch.no_grad():
-        p.circuit.input_layer(0).log_scale.sub_(8.0)
-    q = p.condition({0: p.circuit.input_layer(0).mean[0, 1].item()})
+        p.circuit.input_layers[0].log_scale.sub_(8.0)
+    q = p.condition({0: p.circuit.input_layers[0].mean[0, 1].item()})
     x = torch.tensor([[0.5], [1.25]], dtype=dtype)
     torch.testing.assert_close(q.log_prob(x), q.log_prob(x.double()), rtol=0, atol=1e-12)
 

@@ -153,8 +153,8 @@ def test_tails_are_tiny_and_positive(weights):
 def test_the_tail_of_one_gaussian_has_all_its_digits():
     circuit = sub.Circuit(sub.flat(1), sub.Gaussian(), num_units=1, dtype=torch.float64)
     with torch.no_grad():
-        circuit.input_layer(0).mean.zero_()
-        circuit.input_layer(0).log_scale.fill_(0.5 * math.log(2))  # its square is N(0, 1)
+        circuit.input_layers[0].mean.zero_()
+        circuit.input_layers[0].log_scale.fill_(0.5 * math.log(2))  # its square is N(0, 1)
     p = sub.SquaredCircuit(circuit)
     for t in (1.0, 8.0, 20.0, 37.0):
         exact = stats.norm.sf(t)

@@ -23,7 +23,7 @@ def gaussian(mean, factor):
         weights=sub.positive_weights,
         dtype=torch.float64,
     )
-    layer = circuit.input_layer(0)
+    layer = circuit.input_layers[0]
     with torch.no_grad():
         layer.mean.copy_(mean)
         layer.log_diagonal.copy_(factor.diagonal().log())
@@ -155,7 +155,7 @@ def test_variances_keep_digits_where_means_are_large():
     near = sub.SquaredCircuit(build("binary", "gaussian"))
     far = sub.SquaredCircuit(build("binary", "gaussian"))
     with torch.no_grad():
-        for layer in far.circuit.input_layers():
+        for layer in far.circuit.input_layers:
             layer.mean += 1e4
     torch.testing.assert_close(far.variance(), near.variance(), rtol=1e-6, atol=0)
     torch.testing.assert_close(far.covariance(), near.covariance(), rtol=1e-6, atol=1e-6)

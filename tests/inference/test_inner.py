@@ -42,7 +42,7 @@ def test_inner_products_are_sums_over_the_domain(graph, family, layer, weights):
     assert product.shape == (2, 3)
     expected = brute_force(first, second, family, d)
     torch.testing.assert_close(product, expected.to(product.dtype), rtol=1e-8, atol=1e-8)
-    log_abs, sign = sub.log_inner(first, second)
+    log_abs, sign = sub.inference.log_inner(first, second)
     torch.testing.assert_close(log_abs.exp() * sign, product, rtol=1e-12, atol=0)
 
 
@@ -57,7 +57,7 @@ def test_real_and_complex_circuits_of_unequal_depth_can_be_compared(layer):
                 sub.Embedding(2),
                 num_units=2,
                 product=LAYERS[layer],
-                initialise=sub.normal(),
+                initialise=sub.init.normal(),
                 weights=kind,
                 seed=seed,
                 dtype=torch.float64,
@@ -119,8 +119,8 @@ def test_a_circuit_with_itself_is_its_partition_function(family, layer, weights)
 @torch.no_grad()
 def test_no_inner_product_exceeds_the_norms(seed, weights):
     first, second = (build("linear", "gaussian", weights=weights, seed=seed + k) for k in (0, 50))
-    between = sub.log_inner(first, second)[0]
-    norms = sub.log_inner(first, first)[0] + sub.log_inner(second, second)[0]
+    between = sub.inference.log_inner(first, second)[0]
+    norms = sub.inference.log_inner(first, first)[0] + sub.inference.log_inner(second, second)[0]
     assert (2 * between <= norms + 1e-12).all()
 
 
@@ -134,16 +134,16 @@ def test_five_hundred_variables_stay_finite(layer):
             sub.Gaussian(),
             num_units=2,
             product=LAYERS[layer],
-            initialise=sub.normal(),
+            initialise=sub.init.normal(),
             seed=seed,
             dtype=torch.float64,
         )
         for seed in range(2)
     )
-    log_abs, sign = sub.log_inner(first, second)
+    log_abs, sign = sub.inference.log_inner(first, second)
     assert log_abs.isfinite()
     assert sign.abs() == 1
-    norms = [sub.log_inner(c, c)[0].item() for c in (first, second)]
+    norms = [sub.inference.log_inner(c, c)[0].item() for c in (first, second)]
     assert 2 * log_abs.item() <= sum(norms)
     if layer == "hadamard":
         torch.testing.assert_close(norms[0], mp_log_partition(first), rtol=1e-10, atol=0)
@@ -167,12 +167,12 @@ def unit_vectors(graph, weights):
     """A circuit whose input functions are the indicators of the two states."""
     circuit = sub.Circuit(graph, sub.Embedding(2), num_units=2, dtype=torch.float64)
     with torch.no_grad():
-        for layer in circuit.input_layers():
+        for layer in circuit.input_layers:
             layer.table.copy_(torch.eye(2).expand_as(layer.table))
         for k in range(len(circuit.layers) - 1):
-            value = circuit.layer(k).weights.value
+            value = circuit.sum_layers[k].weights.value
             value.copy_(torch.eye(2).expand_as(value))
-        circuit.layer(-1).weights.value.copy_(torch.tensor([[weights]]))
+        circuit.sum_layers[-1].weights.value.copy_(torch.tensor([[weights]]))
     return circuit
 
 
@@ -181,7 +181,7 @@ def test_orthogonal_circuits_have_an_inner_product_of_zero(nested):
     graph = sub.RegionGraph.from_nested(nested)
     even, odd = unit_vectors(graph, [1.0, 1.0]), unit_vectors(graph, [1.0, -1.0])
     assert sub.inner(even, odd).item() == 0
-    log_abs, sign = sub.log_inner(even, odd)
+    log_abs, sign = sub.inference.log_inner(even, odd)
     assert log_abs.item() == -math.inf
     assert sign.item() == 0
 
@@ -195,9 +195,9 @@ def test_circuits_on_disjoint_states_have_an_inner_product_of_zero():
 def test_one_vanishing_pair_of_outputs_does_not_spoil_the_gradients_of_the_others():
     circuit = sub.Circuit(sub.flat(1), sub.Embedding(2), num_units=2, num_outputs=2)
     with torch.no_grad():
-        circuit.input_layer(0).table.copy_(torch.eye(2)[None])
-        circuit.layer(0).weights.value.copy_(torch.tensor([[[1.0, 1.0], [1.0, -1.0]]]))
-    log_abs, _ = sub.log_inner(circuit, circuit)
+        circuit.input_layers[0].table.copy_(torch.eye(2)[None])
+        circuit.sum_layers[0].weights.value.copy_(torch.tensor([[[1.0, 1.0], [1.0, -1.0]]]))
+    log_abs, _ = sub.inference.log_inner(circuit, circuit)
     assert log_abs.isneginf().tolist() == [[False, True], [True, False]]
     log_abs[0, 0].backward()
     assert all(t.grad.isfinite().all() for t in circuit.parameters())
@@ -260,7 +260,7 @@ def test_circuits_far_apart_keep_their_digits(layer, spread, seed):
             sub.Gaussian(),
             num_units=2,
             product=LAYERS[layer],
-            initialise=sub.normal(),
+            initialise=sub.init.normal(),
             seed=2 * seed + k,
             dtype=torch.float64,
         )
@@ -268,8 +268,8 @@ def test_circuits_far_apart_keep_their_digits(layer, spread, seed):
     ]
     with torch.no_grad():
         for circuit in circuits:
-            circuit.input_layer(0).mean.mul_(spread)
-    log_abs, sign = sub.log_inner(*circuits)
+            circuit.input_layers[0].mean.mul_(spread)
+    log_abs, sign = sub.inference.log_inner(*circuits)
     torch.testing.assert_close(log_abs.item(), mp_log_inner(*circuits), rtol=1e-10, atol=1e-9)
     assert sign.abs().item() == 1
     log_abs.sum().backward()

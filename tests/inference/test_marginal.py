@@ -9,6 +9,7 @@ from registry import LAYERS, build, points
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import subtractive as sub
+from subtractive.circuits.evaluation import evaluate, leaves_of
 from subtractive.inference import marginal as marginal_module
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import (
@@ -18,9 +19,11 @@ from subtractive.inference.marginal import (
     labels,
     log_square_integral,
     plain_leaf,
-    square_leaf,
+    square_leaves,
 )
-from subtractive.numerics.scaled import log_magnitude
+from subtractive.inference.outside import inside
+from subtractive.numerics.scaled import log_sum_of_squares
+from subtractive.regions.folding import ABOVE_ROOT
 
 
 class Largest(TorchDispatchMode):
@@ -100,7 +103,7 @@ def test_a_partly_observed_table_never_needs_a_gram_per_row_and_variable(graph, 
 def mixed_regions(circuit, observed):
     """The most regions in one layer where observed and integrated variables meet."""
     counts = []
-    for step in circuit.schedule.steps:
+    for step in circuit.schedule.calls:
         flags = [
             {bool(observed[v]) for v in circuit.graph.regions[region].scope}
             for region in step.regions
@@ -137,18 +140,12 @@ def test_complete_rows_and_additive_circuits_never_need_grams(weights):
 def test_observed_regions_are_vectors_and_integrated_regions_have_one_row(graph, observed):
     circuit = wide(TREES[graph], units=2).circuit
     evidence = make_evidence(some_rows(7), observed, circuit.families, circuit.device)
-    route = circuit.route(labels(circuit, evidence))
-    leaves = [square_leaf(circuit.input_layer(e.layer), e, evidence) for e in route.entries]
-    shapes = {}
-
-    def rule(visit, children):
-        message = circuit.scaled(visit, children)
-        step = circuit.schedule.steps[visit.layer]
-        places = torch.arange(len(step.regions))[visit.folds].tolist()
-        shapes.update({step.regions[place]: message.mantissa.shape[1:] for place in places})
-        return message
-
-    circuit.climb(route, leaves, rule)
+    schedule = circuit.refold(labels(circuit, evidence))
+    shapes = {
+        region: message.shape[1:]
+        for region, message in inside(circuit, schedule, evidence).messages.items()
+        if circuit.graph.regions[region].partitions
+    }
     for region, shape in shapes.items():
         units = (1 if region == circuit.graph.root else 2,)
         seen = {bool(observed[v]) for v in circuit.graph.regions[region].scope}
@@ -223,20 +220,20 @@ def test_few_and_many_patterns_give_the_same_answers(n):
 
 
 @torch.no_grad()
-def test_rows_grouped_by_pattern_are_climbed_once_per_pattern(monkeypatch):
+def test_rows_are_evaluated_once_per_pattern(monkeypatch):
     p = sub.SquaredCircuit(build("binary", "gaussian"))
     x = points("gaussian", 90, 4)
     x[:30, 0] = x[60:, 2:] = torch.nan
-    climbs = []
-    log_root = sub.Circuit.log_root
+    evaluated = []
 
-    def counted(self, route, leaves, **settings):
-        climbs.append(sorted(map(str, {e.label for e in route.entries})))
-        return log_root(self, route, leaves, **settings)
+    def counted(schedule, layers, source):
+        known = {call.label for call in schedule.leaves} - {ABOVE_ROOT}
+        evaluated.append(sorted(map(str, known)))
+        return evaluate(schedule, layers, source)
 
-    monkeypatch.setattr(sub.Circuit, "log_root", counted)
+    monkeypatch.setattr(marginal_module, "evaluate", counted)
     log_square_integral(p.circuit, make_evidence(x, None, p.families, p.device))
-    assert sorted(climbs) == [[MISSING, OBSERVED], [MISSING, OBSERVED], [OBSERVED]]
+    assert sorted(evaluated) == [[MISSING, OBSERVED], [MISSING, OBSERVED], [OBSERVED]]
 
 
 @pytest.mark.parametrize("distance", [1e-3, 1e-6, 1e-8, 1e-10, 0.0])
@@ -244,9 +241,9 @@ def test_rows_grouped_by_pattern_are_climbed_once_per_pattern(monkeypatch):
 def test_a_complete_row_keeps_its_digits_beside_incomplete_ones(distance):
     """N(0, 1) N(0, 1) − N(1, 1) N(1, 1) is zero along a line, and a gram's digits end near it."""
     circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=2, dtype=torch.float64)
-    circuit.input_layer(0).mean.copy_(torch.tensor([[0.0, 1.0]] * 2))
-    circuit.input_layer(0).log_scale.zero_()
-    circuit.layer(0).weights.value.copy_(torch.tensor([[[1.0, -1.0]]]))
+    circuit.input_layers[0].mean.copy_(torch.tensor([[0.0, 1.0]] * 2))
+    circuit.input_layers[0].log_scale.zero_()
+    circuit.sum_layers[0].weights.value.copy_(torch.tensor([[[1.0, -1.0]]]))
     p = sub.SquaredCircuit(circuit)
     x = torch.tensor([[0.5, 0.5 + distance], [torch.nan, 0.3]], dtype=torch.float64)
     torch.testing.assert_close(p.log_prob(x)[:1], p.log_prob(x[:1]), rtol=0, atol=1e-12)
@@ -259,10 +256,9 @@ def test_a_gram_of_points_is_the_square_of_their_value(layer):
     x = points("gaussian", 5, 4)
     evidence = make_evidence(x, None, p.families, p.device)
     by_row = {region: BY_ROW for region in p.circuit.graph.input_regions}
-    route = p.circuit.route(by_row)
-    leaves = [square_leaf(p.circuit.input_layer(e.layer), e, evidence) for e in route.entries]
-    assert all(leaf.is_gram for leaf in leaves)
-    result = log_magnitude(p.circuit.root(route, leaves))
+    schedule, leaves = p.circuit.refold(by_row), square_leaves(p.circuit, evidence)
+    assert all(leaf.is_gram for leaf in leaves_of(schedule, leaves))
+    result = log_sum_of_squares(evaluate(schedule, p.circuit.sum_layers, leaves))[0]
     torch.testing.assert_close(result, naive_log_square(p.circuit, x), rtol=0, atol=1e-10)
 
 
@@ -299,7 +295,7 @@ def test_impossible_entries_do_not_spoil_other_rows():
     circuit = sub.Circuit(
         sub.random_binary_tree(4), sub.Embedding(3), num_units=3, seed=0, dtype=torch.float64
     )
-    circuit.input_layer(0).table[..., 2] = 0.0  # state 2 is impossible everywhere
+    circuit.input_layers[0].table[..., 2] = 0.0  # state 2 is impossible everywhere
     p = sub.SquaredCircuit(circuit)
     x = torch.tensor(
         [[0, 1, 0, 1], [0, 2, 0, 1], [torch.nan, 2, 0, torch.nan], [1, torch.nan, 0, 1]]
@@ -324,7 +320,7 @@ def test_plain_leaves_are_vectors_whatever_is_observed():
     x = points("gaussian", 5, 4)
     x[0, 0] = x[:, 1] = torch.nan
     evidence = make_evidence(x, None, circuit.families, circuit.device)
-    for entry in circuit.route(labels(circuit, evidence)).entries:
-        leaf = plain_leaf(circuit.input_layer(entry.layer), entry, evidence)
-        assert leaf.some.dim() == 3
-        assert leaf.some.shape[1] == (1 if entry.label == MISSING else 5)
+    for call in circuit.refold(labels(circuit, evidence)).leaves:
+        leaf = plain_leaf(circuit.input_layers[call.layer], call, evidence)
+        assert leaf.dim() == 3
+        assert leaf.shape[1] == (1 if call.label == MISSING else 5)

@@ -44,7 +44,7 @@ def test_the_mode_of_a_gaussian_is_its_mean(given):
         sub.flat([[0, 1, 2]]), sub.MultivariateGaussian(), num_units=1, dtype=torch.float64
     )
     with torch.no_grad():
-        circuit.input_layer(0).lower.normal_(generator=seeded(0))
+        circuit.input_layers[0].lower.normal_(generator=seeded(0))
     p = sub.SquaredCircuit(circuit)
     row = p.mode(given, generator=seeded(1))
     torch.testing.assert_close(row, p.mean(given).detach(), rtol=0, atol=1e-6)

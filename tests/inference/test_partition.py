@@ -60,9 +60,9 @@ def twins(distance, dtype=torch.float64):
     """N(0, 1) − N(distance, 1): Z = (1 − exp(−distance² / 4)) / √π."""
     circuit = sub.Circuit(sub.flat(1), sub.Gaussian(), num_units=2, dtype=dtype)
     with torch.no_grad():
-        circuit.input_layer(0).mean.copy_(torch.tensor([[0.0, distance]], dtype=torch.float64))
-        circuit.input_layer(0).log_scale.zero_()
-        circuit.layer(0).weights.value.copy_(torch.tensor([[[1.0, -1.0]]]))
+        circuit.input_layers[0].mean.copy_(torch.tensor([[0.0, distance]], dtype=torch.float64))
+        circuit.input_layers[0].log_scale.zero_()
+        circuit.sum_layers[0].weights.value.copy_(torch.tensor([[[1.0, -1.0]]]))
     return circuit
 
 
@@ -93,15 +93,15 @@ def test_no_pair_of_twins_escapes_the_warning(graph, units):
     for first, second in itertools.combinations(range(units), 2):
         circuit = sub.Circuit(graph, sub.Gaussian(), num_units=units, seed=0, dtype=torch.float64)
         with torch.no_grad():
-            for layer in circuit.input_layers():
+            for layer in circuit.input_layers:
                 layer.mean[:, second] = layer.mean[:, first] + 2.0**-20
                 layer.log_scale[:, second] = layer.log_scale[:, first]
             for k in range(len(circuit.layers)):
-                value = circuit.layer(k).weights.value
+                value = circuit.sum_layers[k].weights.value
                 value.copy_(torch.eye(*value.shape[1:]))
-            circuit.layer(-1).weights.value.zero_()
-            circuit.layer(-1).weights.value[..., first] = 1.0
-            circuit.layer(-1).weights.value[..., second] = -1.0
+            circuit.sum_layers[-1].weights.value.zero_()
+            circuit.sum_layers[-1].weights.value[..., first] = 1.0
+            circuit.sum_layers[-1].weights.value[..., second] = -1.0
         with pytest.warns(sub.CancellationWarning):
             sub.SquaredCircuit(circuit).log_partition()
 
@@ -125,8 +125,8 @@ def test_additive_models_are_never_warned_about():
         sub.flat(1), sub.Gaussian(), num_units=2, weights=sub.positive_weights, dtype=torch.float64
     )
     with torch.no_grad():
-        circuit.input_layer(0).mean.zero_()
-        circuit.input_layer(0).log_scale.zero_()
+        circuit.input_layers[0].mean.zero_()
+        circuit.input_layers[0].log_scale.zero_()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sub.SquaredCircuit(circuit).log_partition()
@@ -152,7 +152,7 @@ def test_a_thousand_variables_stay_finite(layer):
         sub.Gaussian(),
         num_units=3,
         product=LAYERS[layer],
-        initialise=sub.normal(),
+        initialise=sub.init.normal(),
         seed=0,
         dtype=torch.float64,
     )
@@ -169,7 +169,7 @@ def test_narrow_gaussians_in_many_variables_stay_finite():
         sub.linear_tree(512), sub.Gaussian(), num_units=3, seed=0, dtype=torch.float64
     )
     with torch.no_grad():
-        for layer in circuit.input_layers():
+        for layer in circuit.input_layers:
             layer.log_scale.fill_(-6.0)
     expected = mp_log_partition(circuit)
     torch.testing.assert_close(log_square_partition(circuit).item(), expected, rtol=1e-12, atol=0)
@@ -194,7 +194,7 @@ def test_z_is_quadratic_in_the_root_weights():
     circuit = build("binary", "gaussian", outputs=2)
     before = log_square_partition(circuit)
     with torch.no_grad():
-        circuit.layer(-1).weights.value.mul_(-1e-200)
+        circuit.sum_layers[-1].weights.value.mul_(-1e-200)
     scaled = log_square_partition(circuit)
     expected = before + 2 * math.log(1e-200)
     torch.testing.assert_close(scaled, expected, rtol=1e-12, atol=0)

@@ -68,8 +68,8 @@ def test_one_gaussian_has_the_quantiles_of_scipy(mean, scale):
         sub.flat(1), sub.Gaussian(), num_units=1, weights=sub.positive_weights, dtype=torch.float64
     )
     with torch.no_grad():
-        circuit.input_layer(0).mean.fill_(mean)
-        circuit.input_layer(0).log_scale.fill_(math.log(scale))
+        circuit.input_layers[0].mean.fill_(mean)
+        circuit.input_layers[0].log_scale.fill_(math.log(scale))
     found = sub.MonotonicCircuit(circuit).quantile(0, LEVELS)
     expected = torch.from_numpy(stats.norm.ppf(LEVELS.numpy(), mean, scale))
     torch.testing.assert_close(found, expected, rtol=4e-15, atol=1e-7 * scale)
@@ -80,8 +80,8 @@ def test_modes_far_apart_leave_a_plateau_between_them():
         sub.flat(1), sub.Gaussian(), num_units=2, weights=sub.positive_weights, dtype=torch.float64
     )
     with torch.no_grad():
-        circuit.input_layer(0).mean.copy_(torch.tensor([[-1e3, 1e3]]))
-        circuit.layer(0).weights.log_value.zero_()
+        circuit.input_layers[0].mean.copy_(torch.tensor([[-1e3, 1e3]]))
+        circuit.sum_layers[0].weights.log_value.zero_()
     p = sub.MonotonicCircuit(circuit)
     low, high = p.quantile(0, torch.tensor([0.25, 0.75])).tolist()
     torch.testing.assert_close(low, -1e3, rtol=1e-3, atol=0)

@@ -12,7 +12,7 @@ from subtractive.inference import marginal
 from subtractive.inference.evidence import Evidence, make_evidence
 from subtractive.inference.outside import descend, inside
 from subtractive.inference.sampling import sample_square
-from subtractive.inputs import drawing
+from subtractive.inputs import quadratic_form_sampling
 
 DOUBLE = torch.float64
 NAN = math.nan
@@ -38,9 +38,9 @@ def check_undone(p, given, seed=5, atol=1e-9):
     evidence = make_evidence(given, None, p.families, p.device)
     assert torch.equal(x[evidence.observed], evidence.x[evidence.observed])
     replay = seeded(seed)
-    for rows, route in marginal.blocks(p.circuit, evidence, marginal.square_leaf):
+    for rows, schedule in marginal.blocks(p.circuit, evidence, marginal.square_leaf):
         part, known = x[rows], evidence.observed[rows].clone()
-        for variable in visits(p.circuit, evidence.rows(rows), route):
+        for variable in visits(p.circuit, evidence.rows(rows), schedule):
             uniform = torch.rand(len(rows), generator=replay, dtype=DOUBLE)
             free = ~known[:, variable]
             high = below(p, part, known, variable, part[:, variable])
@@ -53,10 +53,10 @@ def check_undone(p, given, seed=5, atol=1e-9):
         assert known.all()
 
 
-def visits(circuit, evidence, route):
+def visits(circuit, evidence, schedule):
     """The variables in the order in which they are drawn."""
     order = []
-    descend(inside(circuit, evidence, route), lambda region, _: order.append(region))
+    descend(inside(circuit, schedule, evidence), lambda region, _: order.append(region))
     return [min(circuit.graph.regions[region].scope) for region in order]
 
 
@@ -100,7 +100,7 @@ def test_continuous_and_discrete_variables_may_meet(graph, layer):
         num_units=3,
         num_outputs=2,
         product=LAYERS[layer],
-        initialise=sub.normal(),
+        initialise=sub.init.normal(),
         seed=0,
         dtype=DOUBLE,
     )
@@ -131,7 +131,7 @@ def test_one_unit(graph, family):
 
 def narrow(p, log_scale=-6.0):
     with torch.no_grad():
-        for layer in p.circuit.input_layers():
+        for layer in p.circuit.input_layers:
             layer.log_scale.fill_(log_scale)
     return p
 
@@ -149,8 +149,8 @@ def test_weights_that_cancel_almost_exactly(distance):
     """c = N(x; 0) N(y; 0) - N(x; ε) N(y; ε), whose square has digits for ε² only."""
     circuit = build("flat", "gaussian", d=2, num_units=2)
     with torch.no_grad():
-        circuit.layer(0).weights.value.copy_(torch.tensor([[[1.0, -1.0]]]))
-        for layer in circuit.input_layers():
+        circuit.sum_layers[0].weights.value.copy_(torch.tensor([[[1.0, -1.0]]]))
+        for layer in circuit.input_layers:
             layer.log_scale.zero_()
             layer.mean.copy_(torch.tensor([[0.0, distance]]).expand(2, -1))
     check_undone(sub.SquaredCircuit(circuit), nothing(200, 2), atol=1e-13 / distance**4)
@@ -261,7 +261,7 @@ def test_samples_do_not_depend_on_the_size_of_chunks(monkeypatch):
         "embedding": sub.SquaredCircuit(build("flat", "embedding")),
     }
     expected = {name: p.sample(60, generator=seeded()) for name, p in models.items()}
-    monkeypatch.setattr(drawing, "_CHUNK", 100)
+    monkeypatch.setattr(quadratic_form_sampling, "_CHUNK", 100)
     for name, p in models.items():
         drawn = p.sample(60, generator=seeded())
         torch.testing.assert_close(drawn, expected[name], rtol=0, atol=1e-9)
@@ -281,13 +281,13 @@ def test_blocks_of_rows_are_samples_one_after_the_other(graph, monkeypatch):
 def test_rows_are_drawn_in_blocks_that_bound_the_memory(monkeypatch):
     p = sub.SquaredCircuit(build("binary", "embedding", num_units=8))
     sizes = []
-    draw_state = drawing.quadratic
+    draw_state = quadratic_form_sampling.quadratic
 
     def watched(values, environment):
         sizes.append(len(environment))
         return draw_state(values, environment)
 
-    monkeypatch.setattr(drawing, "quadratic", watched)
+    monkeypatch.setattr(quadratic_form_sampling, "quadratic", watched)
     monkeypatch.setattr(marginal, "_BLOCK", 2**16)
     p.sample(500)
     assert 500 > max(sizes) > 1
@@ -316,7 +316,7 @@ def test_a_mixture_gives_every_row_to_a_member_that_can_have_it():
 def test_samples_never_leave_the_domain_of_a_spline(graph, order):
     family = sub.Spline(7, order=order, domain=(-0.1, 0.3))
     circuit = sub.Circuit(
-        GRAPHS[graph](3), family, num_units=3, initialise=sub.normal(), seed=0, dtype=DOUBLE
+        GRAPHS[graph](3), family, num_units=3, initialise=sub.init.normal(), seed=0, dtype=DOUBLE
     )
     drawn = sub.SquaredCircuit(circuit).sample(2000, generator=seeded())
     assert (drawn >= -0.1).all()
@@ -352,7 +352,7 @@ BIG = {
 @torch.no_grad()
 def test_hundreds_of_variables_keep_their_dependence(name):
     circuit = sub.Circuit(
-        BIG[name], sub.Gaussian(), num_units=4, initialise=sub.normal(), seed=0, dtype=DOUBLE
+        BIG[name], sub.Gaussian(), num_units=4, initialise=sub.init.normal(), seed=0, dtype=DOUBLE
     )
     p, count = sub.SquaredCircuit(circuit), 200
     drawn = p.sample(count, generator=seeded())
@@ -372,8 +372,8 @@ def test_far_evidence_that_disagrees_is_weighed_by_its_exponents():
     """Given x = ±t both units of a flat square are equally unlikely, by far more than e⁻⁷⁴⁵."""
     circuit = build("flat", "gaussian", d=3, num_units=2)
     with torch.no_grad():
-        circuit.layer(0).weights.value.copy_(torch.tensor([[[1.0, 2.0]]]))
-        for layer in circuit.input_layers():
+        circuit.sum_layers[0].weights.value.copy_(torch.tensor([[[1.0, 2.0]]]))
+        for layer in circuit.input_layers:
             layer.log_scale.zero_()
             layer.mean.copy_(torch.tensor([[-1.0, 1.0]]).expand(3, -1))
     p = sub.SquaredCircuit(circuit)
@@ -388,8 +388,8 @@ def test_far_evidence_that_disagrees_is_weighed_by_its_exponents():
 def test_far_evidence_is_weighed_by_its_exponents_in_additive_circuits_too():
     circuit = build("flat", "gaussian", weights="positive", d=3, num_units=2)
     with torch.no_grad():
-        circuit.layer(0).weights.log_value.copy_(torch.tensor([[[1.0, 3.0]]]).log())
-        for layer in circuit.input_layers():
+        circuit.sum_layers[0].weights.log_value.copy_(torch.tensor([[[1.0, 3.0]]]).log())
+        for layer in circuit.input_layers:
             layer.log_scale.fill_(-3.0)
             layer.mean.copy_(torch.tensor([[-1.0, 1.0]]).expand(3, -1))
     p = sub.MonotonicCircuit(circuit)
@@ -401,10 +401,10 @@ def test_far_evidence_is_weighed_by_its_exponents_in_additive_circuits_too():
 def test_evidence_too_unlikely_to_draw_given_it_is_refused():
     circuit = build("binary", "gaussian", d=4, num_units=2)
     with torch.no_grad():
-        for layer in circuit.all_layers():  # sums that mix nothing: each unit keeps its exponent
+        for layer in circuit.sum_layers:  # sums that mix nothing: each unit keeps its exponent
             outputs = layer.weights.value.shape[1]
             layer.weights.value.copy_(torch.eye(2) if outputs == 2 else torch.ones(1, 2))
-        for layer in circuit.input_layers():
+        for layer in circuit.input_layers:
             layer.log_scale.zero_()
             layer.mean.copy_(torch.tensor([[-1.0, 1.0]]).expand(4, -1))
     left, right = (
@@ -450,7 +450,7 @@ def test_given_values_must_be_possible():
 
 
 def test_a_written_out_square_cannot_be_sampled():
-    squared = sub.square(build("flat", "gaussian", d=2))
+    squared = sub.materialise_square(build("flat", "gaussian", d=2))
     evidence = make_evidence(nothing(2, 2), None, squared.families, squared.device)
     with pytest.raises(ValueError, match="a written-out square is for study"):
         sample_square(squared, evidence, None)

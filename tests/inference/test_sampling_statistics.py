@@ -1,10 +1,11 @@
 """Many samples against exact distribution functions, and the tests against planted mistakes.
 
 Rosenblatt's transform turns samples into independent uniform numbers: each coordinate goes through
-its distribution function given those before it, by the climb that integrates, which the sampler
-does not use; the variables are taken in an order in which they were not drawn. Discrete models are
-compared with the enumeration of all states. Samples are 100,000 unless a test says otherwise, and
-seeds are fixed; were they not, one run of this file in a thousand would fail by chance.
+its distribution function given those before it, by the forward pass that integrates, which the
+sampler does not use; the variables are taken in an order in which they were not drawn. Discrete
+models are compared with the enumeration of all states. Samples are 100,000 unless a test says
+otherwise, and seeds are fixed; were they not, one run of this file in a thousand would fail by
+chance.
 """
 
 import itertools
@@ -19,10 +20,12 @@ from scipy import stats
 
 import subtractive as sub
 from subtractive.circuits import layers
+from subtractive.circuits.evaluation import evaluate, reference
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import labels, plain_leaf, square_leaf
 from subtractive.inputs.base import Window
-from subtractive.numerics.scaled import LeafMessage, log_magnitude, log_sum
+from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.scaled import log_sum, log_sum_of_squares
 
 DOUBLE = torch.float64
 MANY, FEWER = 100_000, 30_000
@@ -42,7 +45,7 @@ def log_mass(p, x, known, variable, bound):
         return p.log_weight(Evidence(x, known.expand_as(x), None, upper))
     # The same with one gram per row at the variable only: the others are integrated once.
     leaf, finish = (
-        (square_leaf, log_magnitude)
+        (square_leaf, log_sum_of_squares)
         if isinstance(p, sub.SquaredCircuit)
         else (plain_leaf, log_sum)
     )
@@ -50,18 +53,17 @@ def log_mass(p, x, known, variable, bound):
     (region,) = (
         r for r in circuit.graph.input_regions if circuit.graph.regions[r].scope == {variable}
     )
-    route = circuit.route(labels(circuit, evidence) | {region: "cut"})
-    window = Window(upper=bound[None])
-    leaves = []
-    for entry in route.entries:
-        layer = circuit.input_layer(entry.layer)
-        if entry.label != "cut":
-            leaves.append(leaf(layer, entry, evidence))
-        elif leaf is square_leaf:
-            leaves.append(layer.gram(entry.folds, window))
-        else:
-            leaves.append(layer.integral(entry.folds, window))
-    return finish(circuit.root(route, leaves))
+    schedule = circuit.refold(labels(circuit, evidence) | {region: "cut"})
+
+    def source(call, rows, dtype):
+        layer = circuit.input_layers[call.layer]
+        some = slice(None) if rows is None else rows
+        if call.label != "cut":
+            return leaf(layer, call, evidence.rows(torch.arange(len(x))[some]), dtype)
+        window = Window(upper=bound[None, some])
+        return (layer.gram if leaf is square_leaf else layer.integral)(call.folds, window)
+
+    return finish(evaluate(schedule, circuit.sum_layers, source))[0]
 
 
 @torch.no_grad()
@@ -221,7 +223,7 @@ def test_samples_of_continuous_and_discrete_variables_together(graph):
         MIXED,
         num_units=3,
         num_outputs=2,
-        initialise=sub.normal(),
+        initialise=sub.init.normal(),
         seed=0,
         dtype=DOUBLE,
     )
@@ -315,7 +317,7 @@ def gaussian_terms(circuit):
     products of these; ``w`` is (t,), ``m`` (t, d) and ``S`` (t, d, d).
     """
     units, scopes = [], []
-    for layer in circuit.input_layers():
+    for layer in circuit.input_layers:
         factor = layer.lower.tril(-1) + layer.log_diagonal.exp().diag_embed()
         for mean, f, scope in zip(layer.mean, factor, layer.scopes, strict=True):
             units.append([(m, g @ g.T) for m, g in zip(mean, f, strict=True)])
@@ -343,13 +345,17 @@ def gaussian_terms(circuit):
 def coefficients_of(circuit, choices):
     """The coefficient of each product of units, (t, s): one unit of each region is switched on."""
     leaves, at = [], 0
-    for layer in circuit.input_layers():
+    for layer in circuit.input_layers:
         picked = choices[:, at : at + len(layer.scopes)].T  # (f, t)
         at += len(layer.scopes)
         on = torch.nn.functional.one_hot(picked, layer.num_units).double()
         leaves.append(LeafMessage(on, None))
-    root = circuit.root(circuit.straight, leaves)
-    return root.mantissa[0] * root.log_scale[0].exp()[:, None]
+
+    def source(call, rows, dtype):
+        return leaves[call.layer]
+
+    sign, log_abs = reference(circuit.schedule, circuit.sum_layers, source)
+    return (sign * log_abs.exp())[0]
 
 
 def rosenblatt_of_terms(terms, x):
@@ -386,11 +392,11 @@ def multivariate(name):
         num_units=3,
         num_outputs=2,
         product=LAYERS[layer],
-        initialise=sub.normal(),
+        initialise=sub.init.normal(),
         seed=0,
         dtype=DOUBLE,
     ).requires_grad_(False)
-    for inputs in circuit.input_layers():
+    for inputs in circuit.input_layers:
         noise = torch.randn(inputs.lower.shape, generator=seeded(1), dtype=DOUBLE)
         inputs.lower.copy_(0.5 * noise)
     return circuit
@@ -449,8 +455,8 @@ def twins(family, graph, units=3):
         num_outputs=units,
         dtype=DOUBLE,
     ).requires_grad_(False)
-    log_weight = monotonic.layer(0).weights()[0, 0].log()
-    for inputs, roots in zip(monotonic.input_layers(), squared.input_layers(), strict=True):
+    log_weight = monotonic.sum_layers[0].weights()[0, 0].log()
+    for inputs, roots in zip(monotonic.input_layers, squared.input_layers, strict=True):
         if is_table:
             roots.table.copy_(inputs.logits.softmax(-1).sqrt())
             continue
@@ -464,7 +470,7 @@ def twins(family, graph, units=3):
         size = inputs.mean.shape[-1]
         volume = inputs.log_diagonal.sum(-1) + 0.5 * size * math.log(8 * math.pi)
         log_weight = log_weight + volume.sum(0)
-    squared.layer(0).weights.value.copy_((0.5 * log_weight).exp().diag_embed()[None])
+    squared.sum_layers[0].weights.value.copy_((0.5 * log_weight).exp().diag_embed()[None])
     return sub.MonotonicCircuit(monotonic), sub.SquaredCircuit(squared)
 
 
@@ -495,7 +501,7 @@ def a_sibling_left_out(request, monkeypatch):
 
     def forgetful(above, siblings):
         is_kept = {True: request.param == "drawn", False: request.param == "integrated"}
-        kept = [sibling for sibling in siblings if is_kept[sibling.is_gram]]
+        kept = [sibling for sibling in siblings if is_kept[sibling.dim() == 4]]
         return honest(above, kept) if kept else above
 
     honest = layers.below_hadamard

@@ -13,7 +13,7 @@ import subtractive as sub
 from subtractive.inference import marginal
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.univariate import answer_plain, answer_square, as_row
-from subtractive.inputs.asking import CumulativeAt, DensityAt, Moments
+from subtractive.inputs.test_functions import CumulativeAt, DensityAt, Moments
 
 NAN = math.nan
 MIXED = [sub.Gaussian(), sub.Categorical(3), sub.Spline(6, domain=(-3.0, 3.0)), sub.Binomial(2)]
@@ -252,9 +252,9 @@ def narrow_pair(density, weights):
         sub.flat(3), sub.Gaussian(), num_units=2, weights=weights, dtype=torch.float64
     )
     with torch.no_grad():
-        circuit.input_layer(0).mean.copy_(torch.tensor([[0.0, 1.0]]).expand(3, -1))
-        circuit.input_layer(0).log_scale.fill_(math.log(0.01))
-        next(circuit.layer(0).weights.parameters()).fill_(0.5)
+        circuit.input_layers[0].mean.copy_(torch.tensor([[0.0, 1.0]]).expand(3, -1))
+        circuit.input_layers[0].log_scale.fill_(math.log(0.01))
+        next(circuit.sum_layers[0].weights.parameters()).fill_(0.5)
     return density(circuit)
 
 
@@ -291,7 +291,7 @@ ask_impossible = pytest.mark.parametrize(
         (lambda p: p.cdf(0, torch.zeros(2, 2)), r"points must be .* got shape \(2, 2\)"),
         (lambda p: p.cdf(0, [NAN]), "points must be numbers, got NaN among them"),
         (lambda p: p.cdf(0, "a"), "points must be one row of numbers, got str"),
-        (lambda p: p.pdf(0, [math.inf]), "variable 0 has Gaussian inputs and needs finite values"),
+        (lambda p: p.pdf(0, [math.inf]), "variable 0 is continuous and needs finite values"),
         (lambda p: p.pdf(1, [0.5]), r"variable 1 must hold whole numbers in 0\.\.2, got 0\.5"),
         (lambda p: p.pdf(1, [3]), r"variable 1 must hold whole numbers in 0\.\.2, got 3"),
         (lambda p: p.mean({2: 5.0}), r"probability zero in rows \[0\]"),

@@ -35,7 +35,7 @@ def seeded(seed=0):
 def tensors(family, regions=1, seed=0):
     """Random parameters; atoms of both signs where that is possible."""
     generator = seeded(seed)
-    parts = [family.parameters(1, 3, generator) | family.constants(1, 3) for _ in range(regions)]
+    parts = [family.init(3, generator) | family.constants(3) for _ in range(regions)]
     p = {name: torch.stack([part[name] for part in parts]) for name in parts[0]}
     if "atom" in p:
         p["atom"] = torch.randn(p["atom"].shape, generator=generator, dtype=DOUBLE)
@@ -130,7 +130,7 @@ def test_cross_grams_are_blocks_of_the_gram_of_all_functions(family):
 @every_family
 def test_gradients_are_exact(family):
     p = tensors(family)
-    names = [name for name in family.parameters(1, 3, seeded())]
+    names = [name for name in family.init(3, seeded())]
     learned = [p[name].clone().requires_grad_() for name in names]
     x = torch.tensor([[[0.0], [0.7], [2.0]]], dtype=DOUBLE)
     bounds = torch.tensor([[-0.4, 0.3]], dtype=DOUBLE), torch.tensor([[0.0, 2.2]], dtype=DOUBLE)
@@ -323,8 +323,8 @@ def test_a_start_from_data_has_the_shares_of_the_atoms(name, power):
     column[:300], column[300:350] = 0.0, 2.0
     column[350] = math.nan
     sample = Sample(column, torch.ones(n, dtype=DOUBLE))
-    learned = family.parameters_from(sample, 64, power, seeded())
-    p = {k: v[None] for k, v in (learned | family.constants(1, 64)).items()}
+    learned = family.init_from_data(sample, 64, power, seeded())
+    p = {k: v[None] for k, v in (learned | family.constants(64)).items()}
     ends = torch.tensor([[-math.inf]]).double(), torch.tensor([[math.inf]]).double()
     whole = family.gram(p, p, Window(*ends)) if power == 2 else family.integral(p, Window(*ends))
     for atom, share in ((-0.5, 0.0), (0.0, 0.3), (2.0, 0.05)):
@@ -339,7 +339,7 @@ def test_a_column_of_nothing_but_atoms_and_gaps_has_a_finite_start():
     column = torch.tensor([[0.0], [0.0], [math.nan], [2.0]])
     for family in FAMILIES.values():
         for rows in (column, column[:2], column[2:3]):
-            start = family.parameters_from(Sample(rows, torch.ones(len(rows))), 3, 2, seeded())
+            start = family.init_from_data(Sample(rows, torch.ones(len(rows))), 3, 2, seeded())
             assert all(tensor.isfinite().all() for tensor in start.values())
 
 
@@ -363,6 +363,16 @@ def test_single_precision_keeps_atoms_that_it_cannot_represent():
         assert d.log_prob(points).exp().item() == pytest.approx(alone[1], rel=1e-5)
         assert (d.sample(200, generator=seeded()) == 0.1).any()
     assert alone[0] == pytest.approx(alone[1], rel=1e-5)
+
+
+def test_tables_in_single_precision_hit_the_atoms_of_a_wide_model():
+    family = sub.WithAtoms(sub.Gaussian(), (0.1, 0.3))
+    p = tensors(family)
+    narrow = torch.tensor([[[0.1], [0.3], [0.2]]])
+    wide = torch.tensor([[[0.1], [0.3], [0.2]]], dtype=DOUBLE)
+    found, expected = family.values(p, narrow.double()), family.values(p, wide)
+    assert torch.equal(found.value()[:, :2], expected.value()[:, :2])
+    assert not torch.equal(found.value()[:, 2], expected.value()[:, 2])
 
 
 def test_units_overlap_at_a_common_atom():

@@ -207,8 +207,8 @@ def test_all_units_overlap():
 
 
 def test_the_start_has_uniform_probabilities_and_repeats_with_the_seed():
-    start = Binomial(3).parameters(1, 4000, torch.Generator().manual_seed(5))["logit"]
-    again = Binomial(3).parameters(1, 4000, torch.Generator().manual_seed(5))["logit"]
+    start = Binomial(3).init(4000, torch.Generator().manual_seed(5))["logit"]
+    again = Binomial(3).init(4000, torch.Generator().manual_seed(5))["logit"]
     assert start.shape == (4000,)
     assert start.dtype == torch.float64
     assert torch.equal(start, again)
@@ -219,7 +219,7 @@ def test_facts_of_the_family():
     family = Binomial(4)
     assert family.num_states == 5
     assert family.is_non_negative
-    assert family.constants(1, 3) == {}
+    assert family.constants(3) == {}
     assert family.fold_key == Binomial(4).fold_key != Binomial(5).fold_key
 
 

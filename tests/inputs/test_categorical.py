@@ -160,8 +160,8 @@ def test_units_overlap_where_both_are_possible():
 
 def test_the_start_is_a_flat_dirichlet_draw_and_repeats_with_the_seed():
     family = Categorical(3)
-    start = family.parameters(1, 4000, torch.Generator().manual_seed(5))["logits"]
-    again = family.parameters(1, 4000, torch.Generator().manual_seed(5))["logits"]
+    start = family.init(4000, torch.Generator().manual_seed(5))["logits"]
+    again = family.init(4000, torch.Generator().manual_seed(5))["logits"]
     assert start.shape == (4000, 3)
     assert start.dtype == torch.float64
     assert torch.equal(start, again)
@@ -175,7 +175,7 @@ def test_facts_of_the_family():
     family = Categorical(4)
     assert family.num_states == 4
     assert family.is_non_negative
-    assert family.constants(1, 3) == {}
+    assert family.constants(3) == {}
     assert family.fold_key == Categorical(4).fold_key != Categorical(5).fold_key
 
 

@@ -151,8 +151,8 @@ def test_units_overlap_where_both_are_not_zero():
 
 def test_the_start_is_uniform_and_repeats_with_the_seed():
     family = Embedding(1000)
-    start = family.parameters(1, 3, torch.Generator().manual_seed(5))["table"]
-    again = family.parameters(1, 3, torch.Generator().manual_seed(5))["table"]
+    start = family.init(3, torch.Generator().manual_seed(5))["table"]
+    again = family.init(3, torch.Generator().manual_seed(5))["table"]
     assert start.shape == (3, 1000)
     assert start.dtype == torch.float64
     assert torch.equal(start, again)
@@ -165,7 +165,7 @@ def test_facts_of_the_family():
     family = Embedding(4)
     assert family.num_states == 4
     assert not family.is_non_negative
-    assert family.constants(1, 3) == {}
+    assert family.constants(3) == {}
     assert family == Embedding(np.int64(4))
     assert family.fold_key == Embedding(4).fold_key != Embedding(5).fold_key
     with pytest.raises(dataclasses.FrozenInstanceError):

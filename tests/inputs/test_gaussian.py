@@ -8,8 +8,8 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from subtractive.inputs.base import EVERYWHERE, Window
 from subtractive.inputs.gaussian import Gaussian, pair_product
-from subtractive.inputs.normal_interval import log_tail
-from subtractive.numerics.scaled import settle
+from subtractive.inputs.truncated_normal import log_tail
+from subtractive.numerics.scaled import to_scaled
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 FAMILY = Gaussian()
@@ -194,7 +194,7 @@ def test_an_empty_window_is_exactly_zero_with_a_zero_gradient(lower, upper, powe
     found = FAMILY.gram(p, p, window)
     assert (found.exponent[0] == -INF).all()
     assert found.exponent[1].isfinite().all()
-    settled = settle(found)
+    settled = to_scaled(found)
     assert (settled.log_scale[0] == -INF).all()
     settled.mantissa.sum().backward()
     for value in p.values():
@@ -208,7 +208,7 @@ def test_an_empty_window_at_infinity_is_zero_in_any_precision(dtype, power):
     p = {name: value.to(dtype) for name, value in random_tensors().items()}
     bound = tensor([[INF], [-INF]])
     found = FAMILY.gram(p, p, Window(bound, bound, power))
-    assert (settle(found).log_scale == -INF).all()
+    assert (to_scaled(found).log_scale == -INF).all()
     # What is multiplied by zero must not overflow when other inputs multiply it first.
     assert found.mantissa is None or (found.mantissa.abs() < 100).all()
 
@@ -337,16 +337,14 @@ def test_results_have_the_dtype_of_the_parameters():
 
 
 def test_parameters_start_from_the_given_generator():
-    first, second = (
-        FAMILY.parameters(1, 2000, torch.Generator().manual_seed(3)) for _ in range(2)
-    )
+    first, second = (FAMILY.init(2000, torch.Generator().manual_seed(3)) for _ in range(2))
     assert first.keys() == {"mean", "log_scale"}
     for name, spread in (("mean", 1.0), ("log_scale", 0.1)):
         assert first[name].dtype == torch.float64
         assert torch.equal(first[name], second[name])
         # Ten standard errors of an estimated standard deviation.
         assert abs(first[name].std().item() - spread) < spread * 10 / math.sqrt(2 * 2000)
-    assert FAMILY.constants(1, 2000) == {}
+    assert FAMILY.constants(2000) == {}
 
 
 def test_the_facts_of_the_family():

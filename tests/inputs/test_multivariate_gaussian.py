@@ -327,8 +327,8 @@ def test_narrow_gaussians_and_distant_points_stay_finite():
 
 
 def test_parameters_start_near_standard_normals():
-    p = FAMILY.parameters(3, 4, torch.Generator().manual_seed(0))
-    again = FAMILY.parameters(3, 4, torch.Generator().manual_seed(0))
+    p = FAMILY.init(3, 4, torch.Generator().manual_seed(0))
+    again = FAMILY.init(3, 4, torch.Generator().manual_seed(0))
     assert {name: tuple(value.shape) for name, value in p.items()} == {
         "mean": (4, 3),
         "log_diagonal": (4, 3),

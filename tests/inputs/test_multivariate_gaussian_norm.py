@@ -24,7 +24,7 @@ def build(graph, norm, *, weights=sub.real_weights):
     circuit = sub.Circuit(graph, family, weights=weights, **settings)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for inputs in circuit.input_layers():
+        for inputs in circuit.input_layers:
             for name, size in (("log_diagonal", 0.3), ("lower", 0.5)):
                 value = inputs.get_tensor(name)
                 value.copy_(size * torch.randn(value.shape, generator=generator).double())
@@ -35,14 +35,14 @@ def pair(graph, norm, weights=sub.real_weights):
     """The same function twice: densities, and multiples with weights that make up for it."""
     plain, other = build(graph, 1, weights=weights), build(graph, norm, weights=weights)
     height = 0.0
-    for inputs in other.input_layers():
+    for inputs in other.input_layers:
         p = inputs.tensors(slice(None))
         x = torch.zeros(len(inputs.scopes), 1, len(inputs.scopes[0]), dtype=torch.float64)
         difference = MultivariateGaussian(norm).values(p, x).exponent
         difference = difference - MultivariateGaussian().values(p, x).exponent  # (f, 1, i)
         height = height + difference.detach().sum((0, 1))
     with torch.no_grad():
-        for name, value in other.layer(-1).weights.named_parameters():
+        for name, value in other.sum_layers[-1].weights.named_parameters():
             value.copy_(value - height if name == "log_value" else value / height.exp())
     return plain, other
 
@@ -51,7 +51,7 @@ def pair(graph, norm, weights=sub.real_weights):
 @pytest.mark.parametrize("size", [1, 2])
 def test_the_integral_of_a_power_is_one(size, norm):
     graph = sub.flat([list(range(size))])
-    inputs = build(graph, norm).input_layer(0)
+    inputs = build(graph, norm).input_layers[0]
     x, weights = grid([gauss_legendre(-16.0, 16.0, 300)] * size)
     values = inputs.values(x, slice(None)).exponent[0].detach().exp()  # (n, i)
     total = weights @ values**norm
@@ -60,7 +60,7 @@ def test_the_integral_of_a_power_is_one(size, norm):
 
 def test_grams_of_norm_two_have_a_diagonal_of_ones():
     for graph in GRAPHS.values():
-        for inputs in build(graph, 2).input_layers():
+        for inputs in build(graph, 2).input_layers:
             diagonal = inputs.gram(slice(None), EVERYWHERE).exponent.diagonal(dim1=-2, dim2=-1)
             torch.testing.assert_close(diagonal, torch.zeros_like(diagonal), **CLOSE)
 

@@ -17,7 +17,7 @@ OTHERS = (RBF((0.0, 0.1, 3.0), 1.0), RBF((-2.0, 2.0, 1.0), (0.5, 0.6, 2.0)))
 
 def tensors(families):
     """The constants of regions, stacked as a layer does, (f, i)."""
-    constants = [family.constants(1, len(family.centres)) for family in families]
+    constants = [family.constants(len(family.centres)) for family in families]
     return {name: torch.stack([c[name] for c in constants]) for name in constants[0]}
 
 
@@ -112,8 +112,8 @@ def test_equal_kernels_are_equal_families(same):
 
 def test_nothing_is_learned():
     family = RBF((0.0, 1.0), 0.5)
-    assert family.parameters(1, 2, None) == {}
-    constants = family.constants(1, 2)
+    assert family.init(2, None) == {}
+    constants = family.constants(2)
     assert torch.equal(constants["centre"], tensor([0.0, 1.0]))
     torch.testing.assert_close(constants["log_scale"], tensor([0.5, 0.5]).log(), rtol=0, atol=0)
 
@@ -130,7 +130,7 @@ def test_the_facts_of_the_family():
 
 def test_another_number_of_units_is_refused():
     with pytest.raises(ValueError, match=r"one unit per centre: expected 2 units, got 3"):
-        FAMILIES[0].constants(1, 3)
+        FAMILIES[0].constants(3)
 
 
 @pytest.mark.parametrize("centres", [(), (0.0, math.inf), (math.nan,)])

@@ -25,7 +25,7 @@ def splines(order):
 def tensors(families, num_units=3, seed=0):
     """The tensors of several regions, coefficients of both signs."""
     generator = torch.Generator().manual_seed(seed)
-    knots = torch.stack([family.constants(1, num_units)["knots"] for family in families])
+    knots = torch.stack([family.constants(num_units)["knots"] for family in families])
     shape = (len(families), num_units, families[0].num_bases)
     coefficient = torch.randn(shape, generator=generator, dtype=torch.float64)
     return {"coefficient": coefficient, "knots": knots}
@@ -50,7 +50,7 @@ def quadrature(function, knots, lower, upper):
 
 
 def test_the_papers_example_has_seven_bases():
-    knots = Spline(num_bases=7, order=2).constants(1, 1)["knots"]
+    knots = Spline(num_bases=7, order=2).constants(1)["knots"]
     expected = torch.tensor([0, 0, 0, 0.2, 0.4, 0.6, 0.8, 1, 1, 1], dtype=torch.float64)
     torch.testing.assert_close(knots, expected, rtol=1e-15, atol=0)
 
@@ -75,7 +75,7 @@ def test_values_agree_with_scipy(order):
 @pytest.mark.parametrize("order", ORDERS)
 def test_bases_sum_to_one_on_the_closed_interval(order):
     family = splines(order)[1]
-    knots = family.constants(1, 1)["knots"][None]
+    knots = family.constants(1)["knots"][None]
     x = torch.linspace(-2, 3, 101, dtype=torch.float64)[None]
     values = spline_values(torch.ones(1, 1, family.num_bases).double(), knots, x)
     torch.testing.assert_close(values, torch.ones(1, 101, 1).double(), rtol=0, atol=1e-14)
@@ -208,7 +208,7 @@ def test_windows_that_are_empty_give_zero_and_zero_gradients():
 @pytest.mark.parametrize("order", [0, 1, 2, 3])
 def test_integrals_of_bases_have_their_closed_form(order):
     family = Spline(40, order, domain=(-1.0, 2.0))
-    knots = family.constants(1, 1)["knots"]
+    knots = family.constants(1)["knots"]
     integrals = spline_integral(torch.eye(40).double()[None], knots[None], EVERYWHERE)
     expected = (knots[order + 1 :] - knots[: -order - 1]) / (order + 1)
     torch.testing.assert_close(integrals[0, 0], expected, rtol=1e-13, atol=0)
@@ -217,7 +217,7 @@ def test_integrals_of_bases_have_their_closed_form(order):
 @pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-11), (torch.float32, 1e-4)])
 def test_the_gram_of_512_quadratic_bases_has_its_closed_form(dtype, rtol):
     family = Spline(512)
-    knots = family.constants(1, 1)["knots"][None]
+    knots = family.constants(1)["knots"][None]
     gram = spline_gram(*[torch.eye(512, dtype=dtype)[None]] * 2, knots.to(dtype), EVERYWHERE)[0, 0]
     middle = slice(5, 500)
     for offset, share in enumerate([66, 26, 1]):  # /120: the quintic B-spline at integers
@@ -319,8 +319,8 @@ def test_non_negative_splines_are_exponentials_of_their_parameters():
 @pytest.mark.parametrize("non_negative", [False, True])
 def test_the_start_is_uniform_and_repeats_with_the_seed(non_negative):
     family = Spline(1000, non_negative=non_negative)
-    (start,) = family.parameters(1, 3, torch.Generator().manual_seed(5)).values()
-    (again,) = family.parameters(1, 3, torch.Generator().manual_seed(5)).values()
+    (start,) = family.init(3, torch.Generator().manual_seed(5)).values()
+    (again,) = family.init(3, torch.Generator().manual_seed(5)).values()
     assert start.shape == (3, 1000)
     assert start.dtype == torch.float64
     assert torch.equal(start, again)
@@ -338,7 +338,7 @@ def test_units_overlap_where_their_bases_share_a_span():
     family = Spline(8, order=2)
     assert torch.equal(family.overlap({"coefficient": coefficient})[0], expected)
     # What overlaps is what has a product that is not zero somewhere.
-    knots = family.constants(1, 4)["knots"][None]
+    knots = family.constants(4)["knots"][None]
     x = torch.linspace(0, 1, 200, dtype=torch.float64)[None]
     present = spline_values(coefficient.double(), knots, x)[0] != 0
     assert torch.equal((present[:, :, None] & present[:, None, :]).any(0), expected)
@@ -386,10 +386,10 @@ def test_repeated_values_still_give_distinct_knots(column, margin):
             Spline.from_quantiles(column, 12, margin=margin)
         return
     family = Spline.from_quantiles(column, 12, margin=margin)
-    knots = family.constants(1, 1)["knots"]
+    knots = family.constants(1)["knots"]
     assert len(family.knots) == 9
     assert (knots[2:-2].diff() > 0).all()
-    p = {name: tensor[None] for name, tensor in family.parameters(1, 2, None).items()}
+    p = {name: tensor[None] for name, tensor in family.init(2, None).items()}
     p["knots"] = knots[None]
     single = {name: tensor.float() for name, tensor in p.items()}
     for tensors_ in (p, single):
@@ -438,7 +438,7 @@ def test_too_few_bases_and_negative_orders_are_refused():
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_values_that_are_not_finite_are_refused(value):
-    with pytest.raises(ValueError, match="variable 3 must hold finite numbers, got"):
+    with pytest.raises(ValueError, match="variable 3 is continuous and needs finite values, got"):
         Spline(5).check(torch.tensor([0.0, value]), 3)
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import subtractive as sub
+from subtractive.io.files import write_tensors
 from subtractive.learning import run
 from subtractive.learning.checkpoint import load_state, save_state
 
@@ -180,6 +181,43 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(sub.FileFormatError, match="not a readable checkpoint file"):
         train(model(), resume=file)
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["identity", "density", "optimizer", "scheduler", "history", "best", "order", "progress"],
+)
+def test_a_checkpoint_without_one_of_its_parts_is_refused_and_nothing_changes(part, tmp_path):
+    file = tmp_path / "run"
+    train(model(), checkpoint=file, max_epochs=2)
+    state = load_state(file)
+    density = model()
+    before = copy.deepcopy(density.state_dict())
+    for forged in (None, 7, "x", [], {"a": 1}):
+        save_state(file, {**state, part: forged})
+        with pytest.raises(ValueError, match="does not hold a training run|another (run|model)"):
+            train(density, resume=file)
+    save_state(file, {name: entry for name, entry in state.items() if name != part})
+    with pytest.raises(sub.FileFormatError, match=f"does not hold a training run .*'{part}'"):
+        train(density, resume=file)
+    assert all(torch.equal(before[name], value) for name, value in density.state_dict().items())
+
+
+STATES = {
+    "none": {},
+    "a number": {"state": 7},
+    "an unknown kind": {"state": {"set": []}},
+    "two kinds": {"state": {"dict": [], "list": []}},
+    "no tensor": {"state": {"dict": [["a", {"tensor": "9"}]]}},
+    "no pairs": {"state": {"dict": [["a"]]}},
+}
+
+
+@pytest.mark.parametrize("description", STATES.values(), ids=STATES)
+def test_a_forged_state_is_refused(description, tmp_path):
+    write_tensors(tmp_path / "run", "checkpoint", {}, description)
+    with pytest.raises(sub.FileFormatError, match="does not hold a training run"):
+        train(model(), resume=tmp_path / "run")
 
 
 def test_leftovers_of_killed_processes_are_swept_away(tmp_path):

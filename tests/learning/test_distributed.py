@@ -124,7 +124,7 @@ def one_dies(rank, folder):
 
     try:
         sub.fit(squared(), ROWS, max_epochs=50, callbacks=[die], progress=False)
-    except sub.LostProcessError as error:
+    except sub.learning.LostProcessError as error:
         save_state(f"{folder}/error{rank}", {"message": str(error)})
         raise SystemExit(3) from None
 
@@ -137,6 +137,73 @@ def test_a_dead_process_ends_the_others_with_a_reason(tmp_path):
     message = load_state(tmp_path / "error0")["message"]
     assert "process 0 of 2 lost touch with the others" in message
     assert "resume=True goes on from the last checkpoint" in message
+
+
+def wider():
+    return sub.SquaredCircuit(sub.Circuit(sub.flat(3), sub.Gaussian(), num_units=5))
+
+
+# What the second process does otherwise: its rows, its model, its options.
+DIFFERENT = {
+    "the training data": (ROWS * 3 + 5, squared, {}),
+    "the training data, fewer": (ROWS[:-1], squared, {}),
+    "the training data, rounded": (ROWS.float(), squared, {}),
+    "the training data, weighted": (ROWS, squared, {"weights": WEIGHTS}),
+    "the validation data": (ROWS, squared, {"valid": ROWS[:9]}),
+    "the model": (ROWS, wider, {}),
+    "the settings": (ROWS, squared, {"batch_size": 8}),
+    "the settings, seed": (ROWS, squared, {"seed": 1}),
+    "the settings, rate": (ROWS, squared, {"learning_rate": 0.1}),
+    "the version of subtractive": (ROWS, squared, {}),
+}
+
+
+def one_differs(rank, folder):
+    messages = {}
+    for name, (rows, make, options) in DIFFERENT.items():
+        if rank == 0:
+            rows, make, options = ROWS, squared, {}
+        version = sub.__version__
+        if rank == 1 and "version" in name:
+            sub.__version__ = "0.0.0"
+        try:
+            sub.fit(make(), rows, max_epochs=1, progress=False, **options)
+        except ValueError as error:
+            messages[name] = str(error)
+        sub.__version__ = version
+    sub.fit(squared(), ROWS, max_epochs=1, progress=False)  # all is well again
+    save_state(f"{folder}/messages{rank}", messages)
+
+
+def test_processes_that_differ_refuse_to_train_together(tmp_path):
+    for process in start(2, tmp_path, one_differs):
+        process.join(120)
+        assert process.exitcode == 0
+    messages = load_state(tmp_path / "messages0")
+    assert messages == load_state(tmp_path / "messages1")
+    assert messages.keys() == DIFFERENT.keys()
+    for name, message in messages.items():
+        assert "must train the same model on the same data" in message
+        assert f"{name.split(',')[0]} of process 0 is " in message
+
+
+def only_one_resumes(rank, folder):
+    file = f"{folder}/run{rank}"
+    if rank == 0:
+        save_state(file, {"identity": {}})
+    try:
+        sub.fit(squared(), ROWS, max_epochs=1, checkpoint=file, resume=True, progress=False)
+    except ValueError as error:
+        save_state(f"{folder}/messages{rank}", {"message": str(error)})
+
+
+def test_processes_with_different_checkpoints_do_not_resume(tmp_path):
+    for process in start(2, tmp_path, only_one_resumes):
+        process.join(120)
+        assert process.exitcode == 0
+    for rank in range(2):
+        message = load_state(tmp_path / f"messages{rank}")["message"]
+        assert "the checkpoint of process 0 is " in message
 
 
 SCRIPT = """

@@ -94,8 +94,8 @@ def test_weight_two_is_the_same_row_twice(kind):
 def test_rows_of_weight_zero_are_not_there():
     x = table()
     weights = torch.cat([torch.ones(300), torch.zeros(100)])
-    first = sub.fit_gaussian_mixture(x, 3, weights=weights)
-    second = sub.fit_gaussian_mixture(x[:300], 3)
+    first = sub.learning.fit_gaussian_mixture(x, 3, weights=weights)
+    second = sub.learning.fit_gaussian_mixture(x[:300], 3)
     for actual, wanted in zip(first, second, strict=True):
         torch.testing.assert_close(actual, wanted, rtol=1e-9, atol=1e-9)
 
@@ -115,7 +115,7 @@ def test_every_step_raises_the_likelihood(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fit_is_as_likely_as_that_of_scikit_learn(kind):
     x = table(2000, seed=3)
-    ours = sub.fit_gaussian_mixture(x, 4, covariance=KINDS[kind], num_restarts=5)
+    ours = sub.learning.fit_gaussian_mixture(x, 4, covariance=KINDS[kind], num_restarts=5)
     theirs = GaussianMixture(4, covariance_type=kind, n_init=5, random_state=0).fit(x.numpy())
     # Both stop when a step gains less than 0.001, perhaps at different maxima.
     assert ours.log_prob(x).mean().item() > theirs.score(x.numpy()) - 0.02
@@ -124,18 +124,20 @@ def test_a_fit_is_as_likely_as_that_of_scikit_learn(kind):
 def test_the_best_of_several_restarts_is_kept():
     x = table(seed=5)
     limits = Limits(max_iterations=30)
-    alone = [sub.fit_gaussian_mixture(x, 6, seed=seed) for seed in range(3)]
+    alone = [sub.learning.fit_gaussian_mixture(x, 6, seed=seed) for seed in range(3)]
     assert len({round(mixture.log_prob(x).mean().item(), 6) for mixture in alone}) > 1
-    one = sub.fit_gaussian_mixture(x, 6, limits=limits).log_prob(x).mean()
-    best = sub.fit_gaussian_mixture(x, 6, num_restarts=6, limits=limits).log_prob(x).mean()
+    one = sub.learning.fit_gaussian_mixture(x, 6, limits=limits).log_prob(x).mean()
+    best = (
+        sub.learning.fit_gaussian_mixture(x, 6, num_restarts=6, limits=limits).log_prob(x).mean()
+    )
     assert best >= one
 
 
 def test_chunks_of_rows_change_nothing(monkeypatch):
     x = table()
-    whole = sub.fit_gaussian_mixture(x, 3)
+    whole = sub.learning.fit_gaussian_mixture(x, 3)
     monkeypatch.setattr(em, "ENTRIES", 100)
-    pieces = sub.fit_gaussian_mixture(x, 3)
+    pieces = sub.learning.fit_gaussian_mixture(x, 3)
     for actual, wanted in zip(pieces, whole, strict=True):
         torch.testing.assert_close(actual, wanted, rtol=1e-9, atol=1e-9)
 
@@ -144,8 +146,8 @@ def test_units_and_offsets_of_columns_do_not_matter():
     x = table()
     unit = torch.tensor([1e-6, 1.0, 1e6], dtype=torch.float64)
     offset = torch.tensor([0.0, -3.0, 1e7], dtype=torch.float64)
-    plain = sub.fit_gaussian_mixture(x, 3)
-    moved = sub.fit_gaussian_mixture(offset + unit * x, 3)
+    plain = sub.learning.fit_gaussian_mixture(x, 3)
+    moved = sub.learning.fit_gaussian_mixture(offset + unit * x, 3)
     expected = offset + unit * plain.means
     torch.testing.assert_close(moved.means, expected, rtol=1e-5, atol=1e-8)
     scaled = unit[:, None] * plain.covariances * unit
@@ -156,7 +158,10 @@ def test_rows_with_gaps_are_left_out():
     x = table()
     gaps = x.clone()
     gaps[300:, 1] = math.nan
-    first, second = sub.fit_gaussian_mixture(gaps, 3), sub.fit_gaussian_mixture(x[:300], 3)
+    first, second = (
+        sub.learning.fit_gaussian_mixture(gaps, 3),
+        sub.learning.fit_gaussian_mixture(x[:300], 3),
+    )
     for actual, wanted in zip(first, second, strict=True):
         assert torch.equal(actual, wanted)
 
@@ -176,7 +181,7 @@ NASTY = {
 @pytest.mark.parametrize("nasty", NASTY)
 def test_nasty_data_gives_a_proper_mixture(nasty, kind):
     x = NASTY[nasty](table())
-    found = sub.fit_gaussian_mixture(x, 5, covariance=kind)
+    found = sub.learning.fit_gaussian_mixture(x, 5, covariance=kind)
     assert all(part.isfinite().all() for part in found)
     assert found.weights.sum().item() == pytest.approx(1, rel=1e-9)
     assert (torch.linalg.cholesky_ex(found.covariances).info == 0).all()
@@ -185,13 +190,13 @@ def test_nasty_data_gives_a_proper_mixture(nasty, kind):
 
 def test_a_mixture_becomes_a_squared_circuit_of_the_same_density():
     x = table()
-    found = sub.fit_gaussian_mixture(x, 3)
-    density = sub.squared_gaussian_mixture(*found, dtype=torch.float64)
+    found = sub.learning.fit_gaussian_mixture(x, 3)
+    density = sub.reductions.squared_gaussian_mixture(*found, dtype=torch.float64)
     torch.testing.assert_close(density.log_prob(x), found.log_prob(x), rtol=1e-10, atol=1e-10)
 
 
 def test_the_same_seed_gives_the_same_mixture():
-    first, second = (sub.fit_gaussian_mixture(table(), 3, seed=4) for _ in range(2))
+    first, second = (sub.learning.fit_gaussian_mixture(table(), 3, seed=4) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     assert isinstance(first, GaussianComponents)
 
@@ -208,4 +213,4 @@ BAD = {
 @pytest.mark.parametrize(("x", "count", "message"), BAD.values(), ids=BAD)
 def test_bad_data_is_refused(x, count, message):
     with pytest.raises(ValueError, match=message):
-        sub.fit_gaussian_mixture(x, count)
+        sub.learning.fit_gaussian_mixture(x, count)

@@ -191,7 +191,7 @@ def test_the_same_seed_gives_the_same_start_and_another_seed_another(family):
 def test_units_start_apart(family):
     circuit = build(family)
     sub.initialise(sub.SquaredCircuit(circuit), sensible(family))
-    for layer in circuit.input_layers():
+    for layer in circuit.input_layers:
         values = layer.values(sensible(family)[:50], slice(None))
         logs = values.value() if family == "atoms" else values.some  # (f, n, i)
         for i, j in ((0, 1), (0, 2), (1, 2)):
@@ -303,6 +303,26 @@ def test_clusters_are_found_with_their_covariances():
     # The covariances of 1000 rows are good to 5 %, and 0.01 / 3 is added to the variances.
     expected = (factor @ factor.mT).expand(3, 2, 2)
     torch.testing.assert_close(covariances, expected, rtol=0.15, atol=0.006)
+
+
+@pytest.mark.parametrize("num_rows", [1, 2, 7])
+def test_fewer_points_than_clusters_are_centres_more_than_once(num_rows):
+    points = (
+        torch.arange(2.0 * min(num_rows, 3)).double().reshape(-1, 2)[torch.arange(num_rows) % 3]
+    )  # seven rows are three points
+    ones = torch.ones(num_rows, dtype=torch.float64)
+    clusters = cluster(points, ones, 5, seeded())
+    assert clusters.centres.shape == (5, 2)
+    torch.testing.assert_close(clusters.centres[clusters.labels], points, rtol=0, atol=1e-12)
+    assert cluster_covariances(points, ones, clusters).isfinite().all()
+
+
+def test_a_point_of_weight_two_counts_as_two_points():
+    points = torch.tensor([[0.0], [1.0], [10.0], [11.0]], dtype=torch.float64)
+    weights = torch.tensor([1.0, 3.0, 1.0, 1.0], dtype=torch.float64)
+    centres = cluster(points, weights, 2, seeded()).centres.sort(0).values
+    expected = torch.tensor([[0.75], [10.5]], dtype=torch.float64)
+    torch.testing.assert_close(centres, expected, rtol=0, atol=1e-12)
 
 
 def test_continuous_families_are_all_here():

@@ -26,7 +26,7 @@ def table(n=200):
 
 
 def one_step(density, x, rate=0.01):
-    optimizer = sub.relative_adam(density, learning_rate=rate)
+    optimizer = sub.learning.relative_adam(density, learning_rate=rate)
     (-density.log_prob(x).mean()).backward()
     before = {name: value.detach().clone() for name, value in density.named_parameters()}
     optimizer.step()
@@ -36,7 +36,7 @@ def one_step(density, x, rate=0.01):
 def test_a_mean_moves_by_the_rate_times_its_scale_and_all_else_by_the_rate():
     density = gaussian()
     sub.initialise(density, table())
-    layer = density.circuit.input_layer(0)
+    layer = density.circuit.input_layers[0]
     scale = layer.get_tensor("log_scale").detach().exp()
     moved = one_step(density, table())
     # The first step of Adam is the rate times the sign, but for its epsilon of 1e-8.
@@ -48,7 +48,7 @@ def test_a_mean_moves_by_the_rate_times_its_scale_and_all_else_by_the_rate():
 def test_a_mean_of_several_variables_moves_by_its_scale_given_the_others():
     factor = torch.tensor([[[1.0, 0.0], [2.0, 0.1]]], dtype=torch.float64)
     covariances = factor @ factor.mT
-    density = sub.squared_gaussian_mixture(
+    density = sub.reductions.squared_gaussian_mixture(
         torch.ones(1), torch.zeros(1, 2), covariances, dtype=torch.float64
     )
     moved = one_step(density, table()[:, :2])
@@ -66,7 +66,7 @@ def test_every_family_can_be_trained_in_its_units(family):
     density = sub.SquaredCircuit(build("binary", family, weights="positive"))
     sub.initialise(density, x)
     before = density.log_prob(x).mean()
-    optimizer = sub.relative_adam(density, learning_rate=0.03)
+    optimizer = sub.learning.relative_adam(density, learning_rate=0.03)
     sub.fit(density, x, optimizer=optimizer, max_epochs=5, progress=False)
     assert density.log_prob(x).mean() > before
 
@@ -77,9 +77,9 @@ def test_training_does_not_depend_on_the_units_of_the_data():
         # One column that another one nearly determines, in two units of everything.
         x = table(400)
         x[:, 1] = x[:, 0] + 0.01 * x[:, 1]
-        components = sub.fit_gaussian_mixture(unit * x, 3)
-        density = sub.squared_gaussian_mixture(*components, dtype=torch.float64)
-        optimizer = sub.relative_adam(density, learning_rate=0.01)
+        components = sub.learning.fit_gaussian_mixture(unit * x, 3)
+        density = sub.reductions.squared_gaussian_mixture(*components, dtype=torch.float64)
+        optimizer = sub.learning.relative_adam(density, learning_rate=0.01)
         sub.fit(density, unit * x, optimizer=optimizer, max_epochs=3, progress=False)
         scores.append(density.log_prob(unit * x).mean().item() + 3 * math.log(unit))
     # The gradients, and with them the epsilon of Adam, do depend on them a little.

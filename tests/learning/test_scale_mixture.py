@@ -56,7 +56,7 @@ def test_every_step_is_more_likely_and_few_shapes_in_all_sizes_beat_many_gaussia
         scores.append(found.log_prob(white).mean())
     assert all(after > before for before, after in zip(scores, scores[1:], strict=False))
     shapes = fit_scale_mixture(sample_of(rows), 4, 8, generator, steps=5)
-    gaussians = sub.fit_gaussian_mixture(rows, 32)
+    gaussians = sub.learning.fit_gaussian_mixture(rows, 32)
     assert shapes.log_prob(others).mean() > gaussians.log_prob(others).mean()
 
 
@@ -74,7 +74,7 @@ def test_a_row_of_weight_two_is_two_rows():
 @pytest.mark.parametrize("is_squared", [True, False])
 def test_frames_start_as_the_scale_mixture_up_to_their_scatter(is_squared):
     rows = rows_of_all_sizes(2000, size=24)
-    density = sub.gaussian_frames(
+    density = sub.learning.semi_tied_mixture(
         rows, 2, 6, start="directions", is_squared=is_squared, dtype=torch.float64
     )
     generator = torch.Generator().manual_seed(0)
@@ -87,7 +87,9 @@ def test_frames_start_as_the_scale_mixture_up_to_their_scatter(is_squared):
 
 def test_directions_are_the_better_start_for_rows_of_all_sizes():
     train, test = rows_of_all_sizes(3000, 24), rows_of_all_sizes(4000, 24)[3000:]
-    starts = [sub.gaussian_frames(train, 4, 8, start=s) for s in ("clusters", "directions")]
+    starts = [
+        sub.learning.semi_tied_mixture(train, 4, 8, start=s) for s in ("clusters", "directions")
+    ]
     with torch.no_grad():
         clusters, directions = (density.log_prob(test).mean() for density in starts)
     assert directions > clusters + 1
@@ -98,7 +100,9 @@ def test_constant_columns_equal_rows_and_fewer_rows_than_frames():
     rows[:, 2] = 3.0
     rows[3] = rows[4]
     for table in (rows, 1e-9 * rows, rows[3:]):
-        density = sub.gaussian_frames(table, 7, 3, start="directions", dtype=torch.float64)
+        density = sub.learning.semi_tied_mixture(
+            table, 7, 3, start="directions", dtype=torch.float64
+        )
         assert bool(density.log_prob(table).isfinite().all())
 
 
@@ -114,11 +118,11 @@ def test_constant_columns_equal_rows_and_fewer_rows_than_frames():
     ids=["constant", "one row", "most rows at the mean", "more columns than rows"],
 )
 def test_degenerate_tables_make_a_finite_start(table, dtype):
-    density = sub.gaussian_frames(table, 2, 3, start="directions", dtype=dtype)
+    density = sub.learning.semi_tied_mixture(table, 2, 3, start="directions", dtype=dtype)
     sub.fit(density, table, max_epochs=1, progress=False)
     assert bool(density.log_prob(table).isfinite().all())
 
 
 def test_an_unknown_start_is_refused():
     with pytest.raises(ValueError, match='start must be "clusters" or "directions", got \'em\''):
-        sub.gaussian_frames(rows_of_all_sizes(20), 2, 2, start="em")
+        sub.learning.semi_tied_mixture(rows_of_all_sizes(20), 2, 2, start="em")

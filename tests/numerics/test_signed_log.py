@@ -7,7 +7,7 @@ from torch.autograd import gradcheck
 
 import subtractive.numerics.signed_log as module
 from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import multiply, settle
+from subtractive.numerics.scaled import multiply, to_scaled
 from subtractive.numerics.signed_log import (
     SignedLog,
     kronecker_signed,
@@ -206,13 +206,13 @@ def test_sums_are_differentiable(dtype, spread):
         assert gradcheck(function, (weight, mantissa, exponent), rtol=1e-6, atol=1e-7)
 
 
-def test_messages_of_regions_can_be_picked_and_settled_again():
+def test_messages_of_regions_can_be_picked_and_scaled_again():
     message = inputs_of((4, 5, 2), COMPLEX)["both"]
     converted = signed_log(message)
     torch.testing.assert_close(
         plain(converted.take(torch.tensor([3, 1]))), message.value()[[3, 1]], **CLOSE
     )
-    settled = settle(LeafMessage(*converted))
-    numbers = settled.mantissa * settled.log_scale.exp()[..., None]
+    scaled = to_scaled(LeafMessage(*converted))
+    numbers = scaled.mantissa * scaled.log_scale.exp()[..., None]
     torch.testing.assert_close(numbers, message.value(), **CLOSE)
     assert converted.outer().is_gram

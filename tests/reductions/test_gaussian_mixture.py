@@ -11,8 +11,8 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 import subtractive as sub
 
 REDUCTIONS = {
-    "squared": sub.squared_gaussian_mixture,
-    "monotonic": sub.monotonic_gaussian_mixture,
+    "squared": sub.reductions.squared_gaussian_mixture,
+    "monotonic": sub.reductions.monotonic_gaussian_mixture,
 }
 every_reduction = pytest.mark.parametrize("reduce", REDUCTIONS.values(), ids=REDUCTIONS)
 
@@ -72,7 +72,7 @@ COVARIANCES = ["full", "tied", "diag", "spherical"]
 def test_a_fitted_estimator_of_any_covariance_type_is_a_circuit(kind, k, d):
     x = rows(d, n=400)
     fitted = GaussianMixture(k, covariance_type=kind, random_state=0).fit(x)
-    density = sub.from_sklearn(fitted, dtype=torch.float64)
+    density = sub.reductions.from_sklearn(fitted, dtype=torch.float64)
     expected = torch.from_numpy(fitted.score_samples(x))
     actual = density.log_prob(torch.from_numpy(x)).detach()
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
@@ -82,7 +82,7 @@ def test_a_fitted_estimator_of_any_covariance_type_is_a_circuit(kind, k, d):
 def test_marginals_of_a_fitted_estimator_are_those_of_its_components(kind):
     x = rows(3, n=400)
     fitted = GaussianMixture(4, covariance_type=kind, random_state=0).fit(x)
-    density = sub.from_sklearn(fitted, dtype=torch.float64)
+    density = sub.reductions.from_sklearn(fitted, dtype=torch.float64)
     covariances = [np.linalg.inv(precision) for precision in precisions(fitted)]
     keep = [2, 0]
     means = fitted.means_[:, keep]
@@ -107,7 +107,7 @@ def precisions(fitted):
 def test_a_diagonal_estimator_has_probabilities_of_boxes():
     x = rows(2, n=400)
     fitted = GaussianMixture(3, covariance_type="diag", random_state=0).fit(x)
-    density = sub.from_sklearn(fitted, dtype=torch.float64)
+    density = sub.reductions.from_sklearn(fitted, dtype=torch.float64)
     scales = np.sqrt(fitted.covariances_)
     sides = stats.norm.cdf(1.0, fitted.means_, scales) - stats.norm.cdf(
         -0.5, fitted.means_, scales
@@ -119,9 +119,9 @@ def test_a_diagonal_estimator_has_probabilities_of_boxes():
 
 def test_what_is_no_fitted_mixture_of_scikit_learn_is_refused():
     with pytest.raises(ValueError, match="got BayesianGaussianMixture"):
-        sub.from_sklearn(BayesianGaussianMixture(n_components=2))
+        sub.reductions.from_sklearn(BayesianGaussianMixture(n_components=2))
     with pytest.raises(ValueError, match="call its fit first"):
-        sub.from_sklearn(GaussianMixture(2))
+        sub.reductions.from_sklearn(GaussianMixture(2))
 
 
 @every_reduction
@@ -151,8 +151,8 @@ def test_the_squared_mixture_can_learn_to_subtract():
     angle = 2 * math.pi * torch.rand(2000, generator=generator, dtype=torch.float64)
     noise = torch.randn(2000, 2, generator=generator, dtype=torch.float64)
     x = torch.stack([angle.cos(), angle.sin()], 1) + 0.1 * noise
-    components = sub.fit_gaussian_mixture(x, 3)
-    density = sub.squared_gaussian_mixture(*components)
+    components = sub.learning.fit_gaussian_mixture(x, 3)
+    density = sub.reductions.squared_gaussian_mixture(*components)
     start = density.log_prob(x).mean().item()
     assert start == pytest.approx(components.log_prob(x).mean().item(), rel=1e-4)
     sub.fit(density, x, learning_rate=0.03, max_epochs=40, progress=False)

@@ -51,7 +51,7 @@ def forward(start, moves, likelihoods):
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 7])
 def test_a_categorical_model_scores_as_hmmlearn(num_steps):
     model = categorical_model()
-    density = sub.from_hmmlearn(model, num_steps, dtype=torch.float64)
+    density = sub.reductions.from_hmmlearn(model, num_steps, dtype=torch.float64)
     x = np.random.default_rng(1).integers(4, size=(20, num_steps))
     expected = torch.tensor([model.score(row[:, None]) for row in x], dtype=torch.float64)
     actual = density.log_prob(torch.from_numpy(x)).detach()
@@ -64,7 +64,7 @@ def test_a_categorical_model_scores_as_hmmlearn(num_steps):
 @pytest.mark.parametrize("num_steps", [1, 2, 5])
 def test_a_gaussian_model_scores_as_hmmlearn(kind, size, num_steps):
     model = gaussian_model(kind, s=size)
-    density = sub.from_hmmlearn(model, num_steps, dtype=torch.float64)
+    density = sub.reductions.from_hmmlearn(model, num_steps, dtype=torch.float64)
     x = 2 * np.random.default_rng(1).normal(size=(20, num_steps, size))
     expected = torch.tensor([model.score(row) for row in x], dtype=torch.float64)
     actual = density.log_prob(torch.from_numpy(x.reshape(20, -1))).detach()
@@ -77,7 +77,7 @@ def test_a_fitted_gaussian_model_can_be_handed_over(kind):
     hmm = pytest.importorskip("hmmlearn.hmm", reason="hmmlearn is an optional extra")
     x = np.random.default_rng(0).normal(size=(60, 2)).cumsum(0)
     model = hmm.GaussianHMM(2, covariance_type=kind, n_iter=5, random_state=0).fit(x)
-    density = sub.from_hmmlearn(model, 6, dtype=torch.float64)
+    density = sub.reductions.from_hmmlearn(model, 6, dtype=torch.float64)
     scores = [model.score(part) for part in x.reshape(10, 6, 2)]
     expected = torch.tensor(scores, dtype=torch.float64)
     actual = density.log_prob(torch.from_numpy(x.reshape(10, 12))).detach()
@@ -86,7 +86,7 @@ def test_a_fitted_gaussian_model_can_be_handed_over(kind):
 
 def test_marginals_of_a_categorical_model_are_sums_over_all_states():
     model = categorical_model(v=3)
-    density = sub.from_hmmlearn(model, 4, dtype=torch.float64)
+    density = sub.reductions.from_hmmlearn(model, 4, dtype=torch.float64)
     x = all_states([3] * 4)
     joint = np.exp([model.score(row[:, None].long().numpy()) for row in x]).reshape((3,) * 4)
     for kept in [
@@ -104,7 +104,7 @@ def test_marginals_of_a_categorical_model_are_sums_over_all_states():
 @pytest.mark.parametrize("missing", [[0], [1, 2], [3], [0, 1, 2]], ids=str)
 def test_missing_steps_of_a_gaussian_model_are_integrated_out(missing):
     model = gaussian_model("full")
-    density = sub.from_hmmlearn(model, 4, dtype=torch.float64)
+    density = sub.reductions.from_hmmlearn(model, 4, dtype=torch.float64)
     x = np.random.default_rng(1).normal(size=(4, 2))
     likelihoods = np.array(
         [
@@ -124,8 +124,8 @@ def test_missing_steps_of_a_gaussian_model_are_integrated_out(missing):
 
 def test_a_categorical_model_is_a_matrix_product_state():
     model = categorical_model(v=3)
-    density = sub.from_hmmlearn(model, 3, dtype=torch.float64)
-    cores = [core.numpy() for core in sub.matrix_product_state(density).cores]
+    density = sub.reductions.from_hmmlearn(model, 3, dtype=torch.float64)
+    cores = [core.numpy() for core in sub.reductions.matrix_product_state(density).cores]
     psi = np.einsum("ai,ibj,jc->abc", cores[0][0], cores[1], cores[2][..., 0])
     joint = [model.score(row[:, None].long().numpy()) for row in all_states([3] * 3)]
     np.testing.assert_allclose(psi.ravel(), np.exp(joint), rtol=1e-10, atol=1e-14)
@@ -133,7 +133,7 @@ def test_a_categorical_model_is_a_matrix_product_state():
 
 def test_a_gaussian_model_answers_what_circuits_answer():
     model = gaussian_model("full")
-    density = sub.from_hmmlearn(model, 4, dtype=torch.float64)
+    density = sub.reductions.from_hmmlearn(model, 4, dtype=torch.float64)
     shares = [model.startprob_ @ np.linalg.matrix_power(model.transmat_, t) for t in range(4)]
     expected = torch.from_numpy(np.concatenate([share @ model.means_ for share in shares]))
     torch.testing.assert_close(density.mean().detach(), expected, rtol=1e-10, atol=1e-10)
@@ -154,7 +154,9 @@ def test_steps_may_differ_in_transitions_states_and_kind():
         [tables[0], tables[1], tables[0], gaussian],
         [tables[0], tables[1], gaussian, gaussian],
     ):
-        density = sub.monotonic_hidden_markov_model(start, moves, emissions, dtype=torch.float64)
+        density = sub.reductions.monotonic_hidden_markov_model(
+            start, moves, emissions, dtype=torch.float64
+        )
         x = [0.25 if isinstance(emission, tuple) else 1.0 for emission in emissions]
         likelihoods = [
             stats.norm.pdf(v, mean, scale) if isinstance(e, tuple) else e[:, int(v)]
@@ -169,7 +171,9 @@ def test_steps_may_differ_in_transitions_states_and_kind():
 def test_impossible_transitions_stay_impossible(tmp_path):
     # From left to right: state 0 may move on, state 1 stays.
     start, move = np.array([1.0, 0.0]), np.array([[0.5, 0.5], [0.0, 1.0]])
-    density = sub.monotonic_hidden_markov_model(start, move, [np.eye(2)] * 4, dtype=torch.float64)
+    density = sub.reductions.monotonic_hidden_markov_model(
+        start, move, [np.eye(2)] * 4, dtype=torch.float64
+    )
     x = torch.tensor([[0, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 1]])
     expected = torch.tensor([0.25, 0.0, 0.0], dtype=torch.float64)
     torch.testing.assert_close(density.log_prob(x).exp().detach(), expected, rtol=0, atol=1e-15)
@@ -181,7 +185,7 @@ def test_impossible_transitions_stay_impossible(tmp_path):
 
 
 def test_a_model_with_gaussian_steps_can_be_saved(tmp_path):
-    density = sub.from_hmmlearn(gaussian_model("full"), 4, dtype=torch.float64)
+    density = sub.reductions.from_hmmlearn(gaussian_model("full"), 4, dtype=torch.float64)
     density.save(tmp_path / "hmm.safetensors")
     x = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
     again = sub.load(tmp_path / "hmm.safetensors")
@@ -205,20 +209,20 @@ BAD = {
 @pytest.mark.parametrize(("given", "message"), BAD.values(), ids=BAD)
 def test_parts_that_do_not_fit_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
-        sub.monotonic_hidden_markov_model(*given)
+        sub.reductions.monotonic_hidden_markov_model(*given)
 
 
 def test_other_models_of_hmmlearn_are_refused():
     hmm = pytest.importorskip("hmmlearn.hmm", reason="hmmlearn is an optional extra")
     with pytest.raises(ValueError, match="got GMMHMM"):
-        sub.from_hmmlearn(hmm.GMMHMM(2), 3)
+        sub.reductions.from_hmmlearn(hmm.GMMHMM(2), 3)
     with pytest.raises(ValueError, match="call its fit first"):
-        sub.from_hmmlearn(hmm.GaussianHMM(2), 3)
+        sub.reductions.from_hmmlearn(hmm.GaussianHMM(2), 3)
     with pytest.raises(ValueError, match="num_steps must be a whole number"):
-        sub.from_hmmlearn(categorical_model(), 0)
+        sub.reductions.from_hmmlearn(categorical_model(), 0)
 
 
 def test_without_hmmlearn_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "hmmlearn.hmm", None)
     with pytest.raises(ImportError, match=r"subtractive\[reductions\]"):
-        sub.from_hmmlearn(object(), 3)
+        sub.reductions.from_hmmlearn(object(), 3)

@@ -69,7 +69,9 @@ def assert_density_and_marginals(density, expected):
 @every_chain
 def test_a_born_machine_is_a_squared_circuit(chain, number, product):
     cores = random_cores(chain, number)
-    density = sub.squared_matrix_product_state(cores, product=product, dtype=torch.float64)
+    density = sub.reductions.squared_matrix_product_state(
+        cores, product=product, dtype=torch.float64
+    )
     expected, partition = born(cores)
     assert_density_and_marginals(density, expected)
     torch.testing.assert_close(
@@ -83,7 +85,9 @@ def test_a_state_without_negative_entries_is_a_monotonic_circuit(chain, product)
     cores = [np.abs(core) for core in random_cores(chain, np.float64)]
     cores[0][0, 0] = 0  # whole rows and single entries may be zero
     cores[-1][0] *= np.arange(cores[-1].shape[1])[:, None] > 0
-    density = sub.monotonic_matrix_product_state(cores, product=product, dtype=torch.float64)
+    density = sub.reductions.monotonic_matrix_product_state(
+        cores, product=product, dtype=torch.float64
+    )
     psi = dense(cores)
     assert_density_and_marginals(density, psi / psi.sum())
     torch.testing.assert_close(
@@ -96,8 +100,10 @@ def test_a_state_without_negative_entries_is_a_monotonic_circuit(chain, product)
 @every_chain
 def test_a_state_comes_back_from_its_circuit(chain, number, product):
     cores = random_cores(chain, number)
-    density = sub.squared_matrix_product_state(cores, product=product, dtype=torch.float64)
-    back, order = sub.matrix_product_state(density)
+    density = sub.reductions.squared_matrix_product_state(
+        cores, product=product, dtype=torch.float64
+    )
+    back, order = sub.reductions.matrix_product_state(density)
     assert order == list(range(len(cores)))
     np.testing.assert_allclose(
         dense([c.numpy() for c in back]), dense(cores), rtol=1e-12, atol=1e-12
@@ -117,7 +123,7 @@ def test_the_state_of_a_circuit_has_its_values(product, order):
         seed=0,
         dtype=torch.float64,
     )
-    state = sub.matrix_product_state(sub.SquaredCircuit(circuit))
+    state = sub.reductions.matrix_product_state(sub.SquaredCircuit(circuit))
     assert state.order == order
     psi = dense([core.numpy() for core in state.cores])
     # The axes of ψ are in the order of the chain, the columns of x in that of the variables.
@@ -135,7 +141,7 @@ def test_a_monotonic_circuit_has_a_state_too():
         seed=0,
         dtype=torch.float64,
     )
-    cores = sub.matrix_product_state(sub.MonotonicCircuit(circuit)).cores
+    cores = sub.reductions.matrix_product_state(sub.MonotonicCircuit(circuit)).cores
     psi = torch.from_numpy(dense([core.numpy() for core in cores]).ravel())
     actual = circuit(all_states([2] * 3))[:, 0].detach()
     torch.testing.assert_close(actual, psi, rtol=1e-12, atol=1e-12)
@@ -144,10 +150,10 @@ def test_a_monotonic_circuit_has_a_state_too():
 @pytest.mark.parametrize(("states", "bond"), [(2, 5), (6, 3), (4, 4)])
 def test_the_width_is_the_smaller_of_both_bounds_of_the_paper(states, bond):
     cores = random_cores(([states] * 6, [bond] * 5), np.float64)
-    hadamard = sub.squared_matrix_product_state(cores)
-    assert hadamard.circuit.input_layer(0).num_units == min(bond * bond, states * bond)
-    kronecker = sub.squared_matrix_product_state(cores, product=sub.KroneckerLayer)
-    weights = sum(layer.weights().numel() for layer in kronecker.circuit.all_layers())
+    hadamard = sub.reductions.squared_matrix_product_state(cores)
+    assert hadamard.circuit.input_layers[0].num_units == min(bond * bond, states * bond)
+    kronecker = sub.reductions.squared_matrix_product_state(cores, product=sub.KroneckerLayer)
+    weights = sum(layer.weights().numel() for layer in kronecker.circuit.sum_layers)
     assert weights <= sum(core.size for core in cores) + bond * states**2
 
 
@@ -155,9 +161,11 @@ def test_the_ends_may_leave_out_their_bond():
     cores = random_cores(([2, 3, 2], [3, 4]), np.float64)
     short = [cores[0][0], cores[1], cores[2][..., 0]]
     expected, _ = born(cores)
-    density = sub.squared_matrix_product_state(short, dtype=torch.float64)
+    density = sub.reductions.squared_matrix_product_state(short, dtype=torch.float64)
     assert_density_and_marginals(density, expected)
-    single = sub.squared_matrix_product_state([np.array([3.0, 4.0])], dtype=torch.float64)
+    single = sub.reductions.squared_matrix_product_state(
+        [np.array([3.0, 4.0])], dtype=torch.float64
+    )
     assert_density_and_marginals(single, np.array([0.36, 0.64]))
 
 
@@ -167,7 +175,7 @@ def test_the_ends_may_leave_out_their_bond():
 def test_the_norm_of_quimb_is_our_partition_function(length, product, number):
     tensors = pytest.importorskip("quimb.tensor", reason="quimb is an optional extra")
     state = tensors.MPS_rand_state(length, 4, phys_dim=3, dtype=number, seed=0) * 1.7
-    density = sub.from_quimb(state, product=product, dtype=torch.float64)
+    density = sub.reductions.from_quimb(state, product=product, dtype=torch.float64)
     norm = (state.H @ state).real
     assert norm == pytest.approx(1.7**2, rel=1e-12)
     assert density.log_partition().exp().item() == pytest.approx(norm, rel=1e-12)
@@ -191,7 +199,7 @@ def test_a_circuit_becomes_a_state_of_quimb(length):
         dtype=torch.float64,
     )
     density = sub.SquaredCircuit(circuit)
-    state = sub.to_quimb(density)
+    state = sub.reductions.to_quimb(density)
     norm = (state.H @ state).real
     assert norm == pytest.approx(density.log_partition().exp().item(), rel=1e-12)
     psi = torch.from_numpy(state.to_dense().ravel())
@@ -204,13 +212,13 @@ def test_quimb_sites_in_any_layout_are_understood():
     state = tensors.MPS_rand_state(4, 3, phys_dim=2, seed=1)
     state.permute_arrays("plr")
     expected = np.abs(state.to_dense().reshape((2,) * 4)) ** 2
-    density = sub.from_quimb(state, dtype=torch.float64)
+    density = sub.reductions.from_quimb(state, dtype=torch.float64)
     assert_density_and_marginals(density, expected / expected.sum())
 
 
 def test_long_chains_stay_finite():
     cores = random_cores(([2] * 500, [3] * 499), np.float64)
-    density = sub.squared_matrix_product_state(cores, dtype=torch.float64)
+    density = sub.reductions.squared_matrix_product_state(cores, dtype=torch.float64)
     # The same norm by transfer matrices, rescaled at each step.
     transfer, log_norm = np.ones((1, 1)), 0.0
     for core in cores:
@@ -222,7 +230,9 @@ def test_long_chains_stay_finite():
 
 
 def test_a_state_can_be_saved_and_trained_further(tmp_path):
-    density = sub.squared_matrix_product_state(random_cores(CHAINS["uniform"], np.float64))
+    density = sub.reductions.squared_matrix_product_state(
+        random_cores(CHAINS["uniform"], np.float64)
+    )
     density.save(tmp_path / "state.safetensors")
     again = sub.load(tmp_path / "state.safetensors")
     x = all_states([2] * 5)
@@ -233,7 +243,7 @@ def test_a_state_can_be_saved_and_trained_further(tmp_path):
 
 
 def test_a_monotonic_state_with_zeros_can_be_saved(tmp_path):
-    density = sub.monotonic_matrix_product_state([np.eye(2), np.eye(2)])
+    density = sub.reductions.monotonic_matrix_product_state([np.eye(2), np.eye(2)])
     density.save(tmp_path / "state.safetensors")
     again = sub.load(tmp_path / "state.safetensors")
     x = all_states([2, 2])
@@ -252,7 +262,10 @@ BAD_CORES = {
 
 @pytest.mark.parametrize(("cores", "message"), BAD_CORES.values(), ids=BAD_CORES)
 def test_cores_that_do_not_fit_are_refused(cores, message):
-    for reduce in (sub.squared_matrix_product_state, sub.monotonic_matrix_product_state):
+    for reduce in (
+        sub.reductions.squared_matrix_product_state,
+        sub.reductions.monotonic_matrix_product_state,
+    ):
         with pytest.raises(ValueError, match=message):
             reduce(cores)
 
@@ -260,12 +273,12 @@ def test_cores_that_do_not_fit_are_refused(cores, message):
 @pytest.mark.parametrize("number", [-1.0, 1j])
 def test_a_monotonic_circuit_refuses_negative_and_complex_entries(number):
     with pytest.raises(ValueError, match="core 1 has some"):
-        sub.monotonic_matrix_product_state([np.ones((2, 1)), np.array([[1.0, number]])])
+        sub.reductions.monotonic_matrix_product_state([np.ones((2, 1)), np.array([[1.0, number]])])
 
 
 def test_other_products_are_refused():
     with pytest.raises(ValueError, match="HadamardLayer or KroneckerLayer"):
-        sub.squared_matrix_product_state([np.ones(2)], product=sub.SumLayer)
+        sub.reductions.squared_matrix_product_state([np.ones(2)], product=sub.SumLayer)
 
 
 def circuit_over(graph, family=None, **options):
@@ -274,26 +287,30 @@ def circuit_over(graph, family=None, **options):
 
 def test_only_chains_of_tables_have_a_state():
     with pytest.raises(ValueError, match="needs a linear tree"):
-        sub.matrix_product_state(circuit_over(sub.random_binary_tree(4), num_units=2))
+        sub.reductions.matrix_product_state(circuit_over(sub.random_binary_tree(4), num_units=2))
     with pytest.raises(ValueError, match="needs a linear tree"):
-        sub.matrix_product_state(circuit_over(sub.flat(3), num_units=2))
+        sub.reductions.matrix_product_state(circuit_over(sub.flat(3), num_units=2))
     with pytest.raises(ValueError, match="the circuit has 2 outputs"):
-        sub.matrix_product_state(circuit_over(sub.linear_tree(3), num_units=2, num_outputs=2))
+        sub.reductions.matrix_product_state(
+            circuit_over(sub.linear_tree(3), num_units=2, num_outputs=2)
+        )
     with pytest.raises(ValueError, match="tables or splines.*got Gaussian"):
-        sub.matrix_product_state(circuit_over(sub.linear_tree(3), sub.Gaussian(), num_units=2))
+        sub.reductions.matrix_product_state(
+            circuit_over(sub.linear_tree(3), sub.Gaussian(), num_units=2)
+        )
 
 
 def test_what_is_no_state_of_quimb_is_refused():
     with pytest.raises(ValueError, match="expected a quimb MatrixProductState, got list"):
-        sub.from_quimb([np.ones(2)])
+        sub.reductions.from_quimb([np.ones(2)])
     tensors = pytest.importorskip("quimb.tensor", reason="quimb is an optional extra")
     ring = tensors.MPS_rand_state(4, 2, phys_dim=2, cyclic=True, seed=0)
     with pytest.raises(ValueError, match="closed to a ring"):
-        sub.from_quimb(ring)
+        sub.reductions.from_quimb(ring)
 
 
 def test_without_quimb_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "quimb.tensor", None)
     density = circuit_over(sub.linear_tree(2), num_units=2)
     with pytest.raises(ImportError, match=r"subtractive\[reductions\]"):
-        sub.to_quimb(density)
+        sub.reductions.to_quimb(density)

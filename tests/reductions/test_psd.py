@@ -49,7 +49,7 @@ def test_density_and_marginals_are_those_of_the_quadratic_form(rank, bandwidth):
     points, matrix = random_model(rank=rank)
     h = spread_out(bandwidth, 5, 3)
     given = h if bandwidth is None else bandwidth
-    density = sub.squared_psd_model(points, matrix, given, dtype=torch.float64)
+    density = sub.reductions.squared_psd_model(points, matrix, given, dtype=torch.float64)
     assert density.circuit.num_outputs == rank
     partition = (matrix * gram(points, h)).sum()
     assert density.log_partition().item() == pytest.approx(np.log(partition), abs=1e-10)
@@ -71,7 +71,7 @@ def test_the_gram_of_this_test_is_the_integral_of_products():
 
 def test_one_variable_integrates_to_one():
     points, matrix = random_model(d=1)
-    density = sub.squared_psd_model(points, matrix, 0.5, dtype=torch.float64)
+    density = sub.reductions.squared_psd_model(points, matrix, 0.5, dtype=torch.float64)
     total = integrate.quad(
         lambda x: density.log_prob(torch.tensor([[x]]).double()).exp().item(), -10, 10
     )[0]
@@ -83,7 +83,9 @@ def test_a_model_comes_back_from_its_circuit(bandwidth):
     points, matrix = random_model(rank=3)
     h = spread_out(bandwidth, 5, 3)
     given = h if bandwidth is None else bandwidth
-    model = sub.psd_model(sub.squared_psd_model(points, matrix, given, dtype=torch.float64))
+    model = sub.reductions.psd_model(
+        sub.reductions.squared_psd_model(points, matrix, given, dtype=torch.float64)
+    )
     np.testing.assert_allclose(model.points, points, rtol=1e-14, atol=1e-14)
     np.testing.assert_allclose(model.matrix, matrix, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(model.bandwidth, h, rtol=1e-14, atol=1e-14)
@@ -102,12 +104,12 @@ def test_a_circuit_of_gaussians_is_a_psd_model(d, weights):
         dtype=torch.float64,
     )
     density = sub.SquaredCircuit(circuit)
-    points, matrix, bandwidth = (tensor.numpy() for tensor in sub.psd_model(density))
+    points, matrix, bandwidth = (tensor.numpy() for tensor in sub.reductions.psd_model(density))
     x = np.random.default_rng(1).normal(size=(20, d))
     expected = torch.from_numpy(np.log(form(x, points, matrix, bandwidth)))
     actual = density.log_square(torch.from_numpy(x)).detach()
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
-    again = sub.squared_psd_model(points, matrix, bandwidth, dtype=torch.float64)
+    again = sub.reductions.squared_psd_model(points, matrix, bandwidth, dtype=torch.float64)
     torch.testing.assert_close(
         again.log_partition().item(), density.log_partition().item(), rtol=0, atol=1e-10
     )
@@ -132,16 +134,16 @@ BAD = {
 @pytest.mark.parametrize(("given", "message"), BAD.values(), ids=BAD)
 def test_what_is_no_psd_model_is_refused(given, message):
     with pytest.raises(ValueError, match=message):
-        sub.squared_psd_model(*given)
+        sub.reductions.squared_psd_model(*given)
 
 
 def test_only_shallow_circuits_of_kernels_are_psd_models():
     deep = sub.Circuit(sub.random_binary_tree(3), sub.Gaussian(), num_units=2)
     with pytest.raises(ValueError, match="the circuit is deep: 2 layers"):
-        sub.psd_model(sub.SquaredCircuit(deep))
+        sub.reductions.psd_model(sub.SquaredCircuit(deep))
     tables = sub.Circuit(sub.flat(2), sub.Embedding(2), num_units=2)
     with pytest.raises(ValueError, match="variable 0 has Embedding inputs"):
-        sub.psd_model(sub.SquaredCircuit(tables))
+        sub.reductions.psd_model(sub.SquaredCircuit(tables))
     added = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=2, weights=sub.positive_weights)
     with pytest.raises(ValueError, match="expected a SquaredCircuit, got MonotonicCircuit"):
-        sub.psd_model(sub.MonotonicCircuit(added))
+        sub.reductions.psd_model(sub.MonotonicCircuit(added))

@@ -14,7 +14,7 @@ def shallow(family, d=2, k=4, seed=0, groups=None, **options):
         sub.flat(groups or d),
         family,
         num_units=k,
-        initialise=sub.normal(),
+        initialise=sub.init.normal(),
         seed=seed,
         dtype=torch.float64,
         **options,
@@ -45,7 +45,7 @@ def rows(d, n=100):
 
 @every_gaussian
 def test_the_mixture_has_the_density_of_the_square(density):
-    mixture, x = sub.signed_mixture(density), rows(density.num_variables)
+    mixture, x = sub.reductions.signed_mixture(density), rows(density.num_variables)
     assert len(mixture.weights) == 4 * 5 // 2
     assert mixture.weights.sum().item() == pytest.approx(1.0, abs=1e-12)
     expected = density.log_prob(x).exp().detach()
@@ -58,7 +58,7 @@ def test_the_mixture_has_the_density_of_the_square(density):
 def test_gaussian_components_and_their_marginals_are_those_of_scipy(density):
     d = density.num_variables
     weights, means, covariances = (
-        part.numpy() for part in sub.signed_mixture(density).gaussians()
+        part.numpy() for part in sub.reductions.signed_mixture(density).gaussians()
     )
     x = rows(d)
     for kept in (list(range(d)), [d - 1]):
@@ -75,17 +75,17 @@ def test_gaussian_components_and_their_marginals_are_those_of_scipy(density):
 def test_a_subtracted_component_has_negative_weight():
     circuit = sub.Circuit(sub.flat(1), sub.Gaussian(), num_units=2, dtype=torch.float64)
     with torch.no_grad():
-        circuit.layer(-1).weights.value.copy_(torch.tensor([[[1.0, -0.7]]]))
-        circuit.input_layer(0).mean.copy_(torch.zeros(1, 2))
-        circuit.input_layer(0).log_scale.copy_(torch.tensor([[0.0, -1.0]]))
-    mixture = sub.signed_mixture(sub.SquaredCircuit(circuit))
+        circuit.sum_layers[-1].weights.value.copy_(torch.tensor([[[1.0, -0.7]]]))
+        circuit.input_layers[0].mean.copy_(torch.zeros(1, 2))
+        circuit.input_layers[0].log_scale.copy_(torch.tensor([[0.0, -1.0]]))
+    mixture = sub.reductions.signed_mixture(sub.SquaredCircuit(circuit))
     assert mixture.pairs.tolist() == [[0, 0], [0, 1], [1, 1]]
     assert mixture.weights.sign().tolist() == [1, -1, 1]
 
 
 def test_discrete_components_sum_to_one_and_add_up_to_the_square():
     density = shallow([sub.Categorical(3), sub.Binomial(2)])
-    mixture, x = sub.signed_mixture(density), all_states([3, 3])
+    mixture, x = sub.reductions.signed_mixture(density), all_states([3, 3])
     components = mixture.log_components(x).exp()
     totals = torch.ones(10, dtype=torch.float64)
     torch.testing.assert_close(components.sum(0), totals, rtol=0, atol=1e-12)
@@ -97,8 +97,8 @@ def test_components_that_never_meet_are_left_out():
     density = shallow(sub.Categorical(2), d=1, k=2)
     with torch.no_grad():
         table = torch.tensor([[[0.0, -torch.inf], [-torch.inf, 0.0]]])
-        density.circuit.input_layer(0).logits.copy_(table)
-    mixture, x = sub.signed_mixture(density), all_states([2])
+        density.circuit.input_layers[0].logits.copy_(table)
+    mixture, x = sub.reductions.signed_mixture(density), all_states([2])
     assert mixture.pairs.tolist() == [[0, 0], [1, 1]]
     expected = density.log_prob(x).detach()
     torch.testing.assert_close(mixture.log_prob(x), expected, rtol=1e-12, atol=1e-12)
@@ -108,11 +108,11 @@ def test_components_of_very_different_heights_keep_their_weights():
     # Squares of densities in 80 variables with scales e^-4 and e^4 differ in mass by e^640.
     circuit = sub.Circuit(sub.flat(80), sub.Gaussian(), num_units=2, dtype=torch.float64)
     with torch.no_grad():
-        circuit.input_layer(0).mean.zero_()
-        circuit.input_layer(0).log_scale.copy_(torch.tensor([-4.0, 4.0]).expand(80, 2))
+        circuit.input_layers[0].mean.zero_()
+        circuit.input_layers[0].log_scale.copy_(torch.tensor([-4.0, 4.0]).expand(80, 2))
         weight = torch.tensor([[[-160.0, 160.0]]], dtype=torch.float64).exp()
-        circuit.layer(-1).weights.value.copy_(weight)
-    weights = sub.signed_mixture(sub.SquaredCircuit(circuit)).weights
+        circuit.sum_layers[-1].weights.value.copy_(weight)
+    weights = sub.reductions.signed_mixture(sub.SquaredCircuit(circuit)).weights
     # The weights balance that; the product of both has next to no mass.
     expected = torch.tensor([0.5, 0.0, 0.5], dtype=torch.float64)
     torch.testing.assert_close(weights, expected, rtol=0, atol=1e-12)
@@ -121,19 +121,21 @@ def test_components_of_very_different_heights_keep_their_weights():
 def test_deep_circuits_and_inputs_of_any_sign_are_refused():
     deep = sub.Circuit(sub.random_binary_tree(4), sub.Gaussian(), num_units=2)
     with pytest.raises(ValueError, match="the circuit is deep: 2 layers of sums over a tree of"):
-        sub.signed_mixture(sub.SquaredCircuit(deep))
+        sub.reductions.signed_mixture(sub.SquaredCircuit(deep))
     wide = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=2, product=sub.KroneckerLayer)
     with pytest.raises(ValueError, match="one sum over Hadamard products"):
-        sub.signed_mixture(sub.SquaredCircuit(wide))
+        sub.reductions.signed_mixture(sub.SquaredCircuit(wide))
     with pytest.raises(ValueError, match=r"variable 1 \(Embedding\) may be negative"):
-        sub.signed_mixture(shallow([sub.Categorical(2), sub.Embedding(2)]))
+        sub.reductions.signed_mixture(shallow([sub.Categorical(2), sub.Embedding(2)]))
     added = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=2, weights=sub.positive_weights)
     with pytest.raises(ValueError, match="expected a SquaredCircuit, got MonotonicCircuit"):
-        sub.signed_mixture(sub.MonotonicCircuit(added))
+        sub.reductions.signed_mixture(sub.MonotonicCircuit(added))
 
 
 def test_components_need_rows_without_gaps_and_gaussians_need_gaussian_inputs():
     with pytest.raises(ValueError, match="rows without gaps"):
-        sub.signed_mixture(GAUSSIANS["Gaussian"]).log_components(torch.tensor([[0.0, torch.nan]]))
+        sub.reductions.signed_mixture(GAUSSIANS["Gaussian"]).log_components(
+            torch.tensor([[0.0, torch.nan]])
+        )
     with pytest.raises(ValueError, match="products of Categorical inputs are no Gaussians"):
-        sub.signed_mixture(shallow(sub.Categorical(3))).gaussians()
+        sub.reductions.signed_mixture(shallow(sub.Categorical(3))).gaussians()

@@ -59,7 +59,9 @@ def rows(n=50, seed=1):
 @pytest.mark.parametrize("number", [np.float64, np.complex128], ids=["real", "complex"])
 def test_density_partition_function_and_marginals_are_those_of_the_train(product, number):
     cores, x = random_train(number), rows()
-    density = sub.squared_tensor_train(cores, SPLINES, product=product, dtype=torch.float64)
+    density = sub.reductions.squared_tensor_train(
+        cores, SPLINES, product=product, dtype=torch.float64
+    )
     psi, grams = coefficients(cores), [basis_gram(spline) for spline in SPLINES]
     values = [basis(spline)(x[:, d]) for d, spline in enumerate(SPLINES)]
     outer = [np.einsum("nb,nc->nbc", value, value) for value in values]
@@ -77,13 +79,15 @@ def test_density_partition_function_and_marginals_are_those_of_the_train(product
 @every_product
 def test_a_train_comes_back_from_its_circuit(product):
     cores = random_train()
-    density = sub.squared_tensor_train(cores, SPLINES, product=product, dtype=torch.float64)
-    back = [core.numpy() for core in sub.matrix_product_state(density).cores]
+    density = sub.reductions.squared_tensor_train(
+        cores, SPLINES, product=product, dtype=torch.float64
+    )
+    back = [core.numpy() for core in sub.reductions.matrix_product_state(density).cores]
     np.testing.assert_allclose(coefficients(back), coefficients(cores), rtol=1e-12, atol=1e-12)
 
 
 def test_a_train_can_be_sampled():
-    density = sub.squared_tensor_train(random_train(), SPLINES, dtype=torch.float64)
+    density = sub.reductions.squared_tensor_train(random_train(), SPLINES, dtype=torch.float64)
     x = density.sample(200, generator=torch.Generator().manual_seed(0))
     assert density.log_prob(x).isfinite().all()
 
@@ -100,4 +104,4 @@ BAD = {
 @pytest.mark.parametrize(("given", "message"), BAD.values(), ids=BAD)
 def test_bases_that_do_not_fit_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
-        sub.squared_tensor_train(*given)
+        sub.reductions.squared_tensor_train(*given)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from frames import BOUNDS, mixed_frame, quick
-from scipy.sparse import eye_array
+from scipy.sparse import csr_array
 
 import subtractive as sub
 
@@ -71,7 +71,7 @@ BAD_FITS = {
     ),
     "an unknown column": (columns("continuous", "z"), "schema names 'z', but there are 'a', 'b'"),
     "an unknown kind": (columns("numeric"), "column 'a' must be 'continuous', 'categorical'"),
-    "a kind that is a class": (columns(sub.Continuous), "column 'a' must be"),
+    "a kind that is a class": (columns(sub.tables.Continuous), "column 'a' must be"),
     "kinds as a list": (
         fit(frame(), schema=["continuous"]),
         "schema must map names .* got list",
@@ -85,21 +85,30 @@ BAD_FITS = {
         fit(frame(a=-np.arange(40)), schema={"a": "count"}),
         "which is not inside its bounds",
     ),
-    "a resolution below zero": (lambda: sub.Continuous(resolution=-1), "resolution must be"),
-    "an atom outside bounds": (lambda: sub.Continuous(0, 1, atoms=[2]), "atoms must be inside"),
+    "a resolution below zero": (
+        lambda: sub.tables.Continuous(resolution=-1),
+        "resolution must be",
+    ),
+    "an atom outside bounds": (
+        lambda: sub.tables.Continuous(0, 1, atoms=[2]),
+        "atoms must be inside",
+    ),
     "values outside bounds": (
-        columns(sub.Continuous(0, 1)),
+        columns(sub.tables.Continuous(0, 1)),
         "column 'a' holds 1.14286, which is not inside its bounds \\(0, 1\\)",
     ),
     "an undeclared category": (
-        fit(frame(), schema={"b": sub.Categories(["x", "z"])}),
+        fit(frame(), schema={"b": sub.tables.Categories(["x", "z"])}),
         "column 'b' holds 'y', which is not among its 2 declared categories",
     ),
-    "bounds in the wrong order": (lambda: sub.Continuous(1, 0), "lower < upper"),
-    "bounds that are text": (lambda: sub.Continuous("a", "b"), "lower < upper"),
-    "one category": (lambda: sub.Categories(["a"]), "at least two different values"),
-    "categories twice": (lambda: sub.Categories(["a", "b", "a"]), "at least two different values"),
-    "categories as text": (lambda: sub.Categories("abc"), "at least two different values"),
+    "bounds in the wrong order": (lambda: sub.tables.Continuous(1, 0), "lower < upper"),
+    "bounds that are text": (lambda: sub.tables.Continuous("a", "b"), "lower < upper"),
+    "one category": (lambda: sub.tables.Categories(["a"]), "at least two different values"),
+    "categories twice": (
+        lambda: sub.tables.Categories(["a", "b", "a"]),
+        "at least two different values",
+    ),
+    "categories as text": (lambda: sub.tables.Categories("abc"), "at least two different values"),
     "no components": (fit(ARRAY, n_components=0), "n_components"),
     "half a component": (fit(ARRAY, n_components=2.5), "n_components"),
     "an unknown model": (fit(ARRAY, kind="cubed"), "kind must be one of 'squared'"),
@@ -237,7 +246,7 @@ def test_a_bad_question_is_refused_by_name(fitted, ask, message):
 
 def test_sparse_tables_are_refused_as_scikit_learn_does():
     with pytest.raises(TypeError, match="Sparse data was passed"):
-        quick().fit(eye_array(5).tocsr())
+        quick().fit(csr_array(np.eye(5)))
 
 
 def test_an_array_of_another_width_is_refused():

@@ -101,7 +101,7 @@ def test_a_column_that_is_constant_in_one_class_stays_comparable():
 
 def test_an_impossible_row_gets_the_priors_and_a_warning():
     frame = pd.DataFrame({"x": np.random.default_rng(0).random(80)})
-    mixture = quick(schema={"x": sub.Continuous(0, 1)})
+    mixture = quick(schema={"x": sub.tables.Continuous(0, 1)})
     model = sub.SubtractiveClassifier(mixture, random_state=0).fit(frame, np.arange(80) % 2)
     with pytest.warns(sub.DataWarning, match="1 rows, the first of them row 1, are impossible"):
         shares = model.predict_proba(pd.DataFrame({"x": [0.5, 2.0]}))

@@ -17,7 +17,7 @@ COUNT = 600
 
 
 def schema_of(values, **declared):
-    return sub.Schema.infer(pd.DataFrame({"x": values}), schema=declared or None)
+    return sub.tables.Schema.infer(pd.DataFrame({"x": values}), schema=declared or None)
 
 
 def column_of(values, **declared):
@@ -84,16 +84,16 @@ def test_bounds_are_found_where_a_normal_distribution_would_cross_them(values, l
 
 
 def test_the_user_declares_bounds_resolution_and_atoms():
-    column = column_of(ZEROS.round(1), x=sub.Continuous(lower=0, atoms=[0], resolution=0.1))
+    column = column_of(ZEROS.round(1), x=sub.tables.Continuous(lower=0, atoms=[0], resolution=0.1))
     assert (column.atoms, column.grid.step) == ((0.0,), 0.1)
-    plain = column_of(ZEROS, x=sub.Continuous(atoms=[], resolution=0))
+    plain = column_of(ZEROS, x=sub.tables.Continuous(atoms=[], resolution=0))
     assert (plain.atoms, plain.grid) == ((), None)
 
 
 def test_a_schema_prints_as_a_table_with_reasons():
     frame = pd.DataFrame({"rain": ZEROS.round(1), "city": ["a", "b"] * 300, "id": range(COUNT)})
     with pytest.warns(sub.DataWarning, match="'id' \\(it numbers the rows\\)"):
-        schema = sub.Schema.infer(frame)
+        schema = sub.tables.Schema.infer(frame)
     table = schema.to_frame()
     assert table["kind"].tolist() == ["continuous", "categorical", "set aside"]
     assert table.loc["rain", "atoms"] == "0"

@@ -240,7 +240,7 @@ def test_auto_keeps_what_held_out_rows_find_more_likely():
 
 
 def test_a_schema_can_be_made_once_and_used_again():
-    schema = sub.Schema.infer(FRAME, schema=BOUNDS)
+    schema = sub.tables.Schema.infer(FRAME, schema=BOUNDS)
     model = quick(schema=schema).fit(FRAME.head(60))
     assert model.schema_ is schema
     assert np.isfinite(model.score(FRAME))

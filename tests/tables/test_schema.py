@@ -37,12 +37,12 @@ def round_trip(schema, table):
 
 
 def test_each_column_is_taken_for_what_it_is():
-    schema = sub.Schema.infer(FRAME, schema=BOUNDS)
+    schema = sub.tables.Schema.infer(FRAME, schema=BOUNDS)
     assert {column.name: column.kind for column in schema.variables} == KINDS
 
 
 def test_all_kinds_of_values_come_back_with_their_names_and_types():
-    schema = sub.Schema.infer(FRAME, schema=BOUNDS)
+    schema = sub.tables.Schema.infer(FRAME, schema=BOUNDS)
     back = round_trip(schema, FRAME)
     assert list(back.columns) == list(FRAME.columns)
     assert (back.dtypes == FRAME.dtypes).all()
@@ -56,7 +56,7 @@ def test_all_kinds_of_values_come_back_with_their_names_and_types():
 
 
 def test_declared_categories_are_states_even_if_none_is_there():
-    schema = sub.Schema.infer(FRAME[["grade", "age"]])
+    schema = sub.tables.Schema.infer(FRAME[["grade", "age"]])
     assert schema.variables[0].values == ("low", "middle", "high")
 
 
@@ -76,7 +76,7 @@ def test_declared_categories_are_states_even_if_none_is_there():
     }.values(),
 )
 def test_the_values_of_a_column_suggest_its_kind(values, kind):
-    schema = sub.Schema.infer(pd.DataFrame({"x": values}))
+    schema = sub.tables.Schema.infer(pd.DataFrame({"x": values}))
     assert type(schema.variables[0]) is kind
 
 
@@ -84,10 +84,10 @@ def test_the_user_has_the_last_word_on_a_column():
     columns = {
         "rooms": "continuous",
         "visits": "categorical",
-        "year": sub.Continuous(lower=0, upper=3000),
-        "city": sub.Categories(["Oslo", "Bergen", "Rome", "Paris"]),
+        "year": sub.tables.Continuous(lower=0, upper=3000),
+        "city": sub.tables.Categories(["Oslo", "Bergen", "Rome", "Paris"]),
     }
-    schema = sub.Schema.infer(FRAME, schema=columns)
+    schema = sub.tables.Schema.infer(FRAME, schema=columns)
     found = {column.name: column for column in schema.variables}
     assert [type(found[name]) for name in columns] == [Numeric, States, Numeric, States]
     assert (found["year"].high, len(found["city"].values)) == (pytest.approx(3000.5), 4)
@@ -95,7 +95,7 @@ def test_the_user_has_the_last_word_on_a_column():
 
 def test_the_columns_of_an_array_are_continuous():
     array = np.random.default_rng(0).integers(0, 3, (100, 2))
-    schema = sub.Schema.infer(array)
+    schema = sub.tables.Schema.infer(array)
     assert all(type(column) is Numeric for column in schema.variables)
     back = round_trip(schema, array)
     assert back.dtype == array.dtype
@@ -104,16 +104,16 @@ def test_the_columns_of_an_array_are_continuous():
 
 def test_a_boolean_array_holds_states():
     array = np.random.default_rng(0).random((50, 2)) < 0.5
-    schema = sub.Schema.infer(array)
+    schema = sub.tables.Schema.infer(array)
     assert all(type(column) is States for column in schema.variables)
     np.testing.assert_array_equal(round_trip(schema, array), array, strict=True)
 
 
 def test_whole_weights_count_as_rows_when_values_are_few():
     frame = pd.DataFrame({"x": [0.0, 1.0, 2.0]})
-    assert type(sub.Schema.infer(frame).variables[0]) is Numeric
-    weighted = sub.Schema.infer(frame, sample_weight=[4, 4, 4])
-    repeated = sub.Schema.infer(pd.concat([frame] * 4))
+    assert type(sub.tables.Schema.infer(frame).variables[0]) is Numeric
+    weighted = sub.tables.Schema.infer(frame, sample_weight=[4, 4, 4])
+    repeated = sub.tables.Schema.infer(pd.concat([frame] * 4))
     assert weighted.variables == repeated.variables
     assert type(weighted.variables[0]) is States
 
@@ -121,7 +121,7 @@ def test_whole_weights_count_as_rows_when_values_are_few():
 def test_constant_and_equal_columns_are_no_variables_of_their_own():
     frame = pd.DataFrame({"a": [1.5, 2.5, 4.0], "b": [1.5, 2.5, 4.0], "c": ["x"] * 3})
     with pytest.warns(sub.DataWarning) as caught:
-        schema = sub.Schema.infer(frame)
+        schema = sub.tables.Schema.infer(frame)
     messages = [str(warning.message) for warning in caught]
     assert messages[0].startswith("column 'c' is constant: it is modelled as a point mass at 'x'")
     assert messages[1].startswith("column 'b' equals column 'a' in every row")
@@ -131,19 +131,19 @@ def test_constant_and_equal_columns_are_no_variables_of_their_own():
 
 def test_columns_with_different_gaps_are_not_copies():
     frame = pd.DataFrame({"a": [1.5, 2.5, np.nan, 3.0], "b": [1.5, 2.5, 4.0, 3.0]})
-    assert len(sub.Schema.infer(frame).variables) == 2
+    assert len(sub.tables.Schema.infer(frame).variables) == 2
 
 
 def test_rows_without_weight_do_not_count():
     frame = pd.DataFrame({"a": [1.5, 2.5, np.inf], "b": ["x", "y", "z"]})
-    schema = sub.Schema.infer(frame, sample_weight=[1, 2, 0])
+    schema = sub.tables.Schema.infer(frame, sample_weight=[1, 2, 0])
     assert schema.variables[1].values == ("x", "y")
 
 
 def test_bounds_are_those_of_the_columns_precision():
     column = np.array([0.1, 0.05, 0.02], dtype=np.float32)
-    bounds = {"x": sub.Continuous(0, 0.1)}
-    schema = sub.Schema.infer(pd.DataFrame({"x": column}), schema=bounds)
+    bounds = {"x": sub.tables.Continuous(0, 0.1)}
+    schema = sub.tables.Schema.infer(pd.DataFrame({"x": column}), schema=bounds)
     (column,) = schema.variables
     assert bool(column.possible(np.array([np.float32(0.1)], dtype=np.float64))[0])
     assert np.float32(column.decode(np.array([50.0]))[0]) <= np.float32(0.1)
@@ -155,7 +155,7 @@ FLOATS = st.floats(-1e12, 1e12, allow_subnormal=False)
 @given(hnp.arrays(np.float64, st.integers(2, 30), elements=FLOATS, unique=True))
 def test_numbers_of_any_size_come_back(values):
     frame = pd.DataFrame({"x": values})
-    schema = sub.Schema.infer(frame, schema={"x": "continuous"})
+    schema = sub.tables.Schema.infer(frame, schema={"x": "continuous"})
     back = round_trip(schema, frame)["x"]
     # Centring loses what is small beside the spread of the column.
     np.testing.assert_allclose(back, values, rtol=1e-9, atol=1e-9 * np.abs(values).max())
@@ -164,7 +164,7 @@ def test_numbers_of_any_size_come_back(values):
 @given(hnp.arrays(np.float64, st.integers(2, 30), elements=st.floats(1e-9, 1e9), unique=True))
 def test_positive_numbers_come_back_and_stay_positive(values):
     frame = pd.DataFrame({"x": values})
-    schema = sub.Schema.infer(frame, schema={"x": sub.Continuous(0)})
+    schema = sub.tables.Schema.infer(frame, schema={"x": sub.tables.Continuous(0)})
     back = round_trip(schema, frame)["x"]
     np.testing.assert_allclose(back, values, rtol=1e-9, atol=1e-9 * values.max())
     assert (back > 0).all()
@@ -174,7 +174,7 @@ def test_positive_numbers_come_back_and_stay_positive(values):
 def test_texts_come_back(categories, data):
     chosen = data.draw(st.lists(st.sampled_from(categories), min_size=2))
     frame = pd.DataFrame({"x": pd.Series(chosen, dtype=object)})
-    schema = sub.Schema.infer(frame, schema={"x": sub.Categories(categories)})
+    schema = sub.tables.Schema.infer(frame, schema={"x": sub.tables.Categories(categories)})
     assert round_trip(schema, frame)["x"].tolist() == chosen
 
 
@@ -183,5 +183,5 @@ def test_whole_numbers_come_back_exactly(values):
     if len(set(values)) < 2:
         return
     frame = pd.DataFrame({"x": values})
-    schema = sub.Schema.infer(frame, schema={"x": "continuous"})
+    schema = sub.tables.Schema.infer(frame, schema={"x": "continuous"})
     np.testing.assert_array_equal(round_trip(schema, frame)["x"], values, strict=True)

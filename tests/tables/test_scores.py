@@ -33,7 +33,7 @@ def test_a_density_of_two_columns_in_large_units_integrates_to_one(kind, structu
 @pytest.mark.parametrize("bounds", [(0, 3e5), (0, None), (None, 3e5)])
 def test_a_bounded_column_has_all_of_its_mass_inside(bounds, kind):
     frame = pd.DataFrame({"x": np.abs(NUMBERS)})
-    model = quick(schema={"x": sub.Continuous(*bounds)}, kind=kind, max_epochs=3).fit(frame)
+    model = quick(schema={"x": sub.tables.Continuous(*bounds)}, kind=kind, max_epochs=3).fit(frame)
     x, weights = table_nodes(model.schema_.variables[0])
     total = np.exp(model.score_samples(pd.DataFrame({"x": x}))) @ weights
     np.testing.assert_allclose(total, 1.0, rtol=0, atol=1e-8)
@@ -58,7 +58,7 @@ def small_frame():
     return pd.DataFrame({"city": city, "owner": owner, "visits": visits, "age": age})
 
 
-COUNTED = {"visits": sub.Categories(range(7))}
+COUNTED = {"visits": sub.tables.Categories(range(7))}
 
 
 def all_rows(ages):
@@ -138,7 +138,7 @@ def test_means_and_covariances_are_integrals(mixed, joint):
 
 def test_a_column_with_a_single_bound_has_a_mean():
     frame = pd.DataFrame({"x": np.abs(NUMBERS), "y": NUMBERS**2})
-    model = quick(schema={"x": sub.Continuous(0)}).fit(frame)
+    model = quick(schema={"x": sub.tables.Continuous(0)}).fit(frame)
     x, weights = table_nodes(model.schema_.column("x"))
     mass = np.exp(model.marginal(["x"]).score_samples(pd.DataFrame({"x": x}))) * weights
     np.testing.assert_allclose(model.mean()["x"], mass @ x, rtol=1e-7, atol=0)

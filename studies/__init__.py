@@ -1,0 +1,1 @@
+"""Studies made with the library, not installed with it: ``python -m studies`` lists them."""

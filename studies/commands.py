@@ -1,0 +1,122 @@
+"""What the words of the command line do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from studies.distillation import commands as distillation
+from studies.grid.executors import dask_cluster, process_pool
+from studies.grid.experiment import Experiment
+from studies.grid.progress import list_runs
+from studies.grid.records import Records
+from studies.grid.running import execute
+from studies.registry import EXPERIMENTS, full, quick
+from subtractive.io.files import plain
+
+
+def experiment(options: argparse.Namespace) -> None:
+    """List the experiments, or run one of them, or all."""
+    if options.name is None:
+        width = max(map(len, EXPERIMENTS))
+        for name, entry in EXPERIMENTS.items():
+            print(f"  {name:{width}}  {entry.summary}")
+        return
+    everything = options.name == "all"
+    for name in EXPERIMENTS if everything else [options.name]:
+        if everything and options.data is None and EXPERIMENTS[name].needs_data:
+            print(f"studies: {name} is left out: it needs --data.", file=sys.stderr)
+            continue
+        run_experiment(name, options)
+
+
+def run_experiment(name: str, options: argparse.Namespace) -> None:
+    """Run one experiment in a folder of its own, or list its runs."""
+    chosen = chosen_experiment(name, options)
+    folder = Path(options.out or "out")
+    if options.name == "all" or options.out is None:
+        folder /= f"{name}-quick" if options.quick else name
+    if options.status:
+        records = Records(folder / "runs")
+        print(list_runs(records.known(chosen), records))
+        return
+    with chosen_executor(options) as executor:
+        outputs = execute(
+            chosen,
+            folder,
+            command=experiment_command(name, options),
+            resume=options.resume,
+            progress=not options.quiet,
+            executor=executor,
+        )
+    print_json({"experiment": name, "written": [str(path) for path in outputs.written]})
+
+
+def chosen_experiment(name: str, options: argparse.Namespace) -> Experiment:
+    """An experiment with the settings that the options change."""
+    chosen = (quick if options.quick else full)(name)
+    changes = parse_settings(options.set)
+    if options.data is not None and (options.name != "all" or "data" in chosen.settings()):
+        changes["data"] = options.data
+    return chosen.changed(changes)
+
+
+def chosen_executor(options: argparse.Namespace) -> AbstractContextManager[Executor]:
+    """Where runs are to be done."""
+    if options.scheduler is not None:
+        return dask_cluster(options.scheduler)
+    return process_pool(options.workers)
+
+
+def parse_settings(phrases: Sequence[str]) -> dict[str, Any]:
+    """Settings from ``NAME=VALUE``, the value being JSON or else a text."""
+    settings: dict[str, Any] = {}
+    for phrase in phrases:
+        name, equals, text = phrase.partition("=")
+        if not equals:
+            raise ValueError(f"a setting is NAME=VALUE, got {phrase!r}.")
+        try:
+            settings[name] = json.loads(text)
+        except ValueError:
+            settings[name] = text
+    return settings
+
+
+def experiment_command(name: str, options: argparse.Namespace) -> str:
+    """The words that do the same again."""
+    words = ["python", "-m", "studies", name, *(["--quick"] if options.quick else [])]
+    if options.data is not None:
+        words += ["--data", options.data]
+    for phrase in options.set:
+        words += ["--set", phrase]
+    return shlex.join(words)
+
+
+def distill(options: argparse.Namespace) -> None:
+    """Distil a teacher, or sequences, into models of all sizes."""
+    with chosen_executor(options) as executor:
+        print_json(distillation.distill(options, executor))
+
+
+def generate(options: argparse.Namespace) -> None:
+    """Write texts that contain words."""
+    print_json(distillation.generate_texts(options))
+
+
+def print_json(answer: Mapping[str, Any]) -> None:
+    """Print one JSON object, in which a number that JSON does not know is null."""
+    print(json.dumps(plain(answer), indent=2, default=str, allow_nan=False))
+
+
+COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
+    "experiment": experiment,
+    "distill": distill,
+    "generate": generate,
+}

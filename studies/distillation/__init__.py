@@ -1,0 +1,1 @@
+"""Distillation of language models into exact models of sequences."""

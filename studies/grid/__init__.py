@@ -1,0 +1,1 @@
+"""Experiments as grids of runs: records, executors, and pages of results."""

@@ -1,0 +1,1 @@
+"""Models that several studies share, their training and evaluation."""

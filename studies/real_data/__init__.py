@@ -1,0 +1,1 @@
+"""Experiments on real data beyond the paper's."""

@@ -1,0 +1,88 @@
+"""The experiments by name, each imported when it is asked for."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib import import_module
+from typing import NamedTuple
+
+from studies.grid.experiment import Experiment
+
+
+class Entry(NamedTuple):
+    """Where an experiment lives, and what it shows in one line."""
+
+    module: str
+    summary: str
+    needs_data: bool = False
+
+
+EXPERIMENTS = {
+    "ring": Entry(
+        "paper.ring", "two Gaussians, one subtracted, against many added; with an animation"
+    ),
+    "synthetic-continuous": Entry(
+        "paper.synthetic_continuous",
+        "rings, cosine, funnel and banana by splines: MPC, MPC² and NPC²",
+    ),
+    "synthetic-discrete": Entry(
+        "paper.synthetic_discrete", "the same in 32 x 32 bins, by tables and by binomials"
+    ),
+    "overflow": Entry("paper.overflow", "Z of many variables with and without stable arithmetic"),
+    "splines": Entry(
+        "paper.splines", "the spline basis, and integrals of products against quadrature"
+    ),
+    "separation": Entry(
+        "paper.separation", "unique disjointness: small as a square, huge as a sum"
+    ),
+    "cost": Entry("paper.cost", "time and memory of c(x) and Z against batch size and K"),
+    "uci": Entry(
+        "paper.uci",
+        "the main table: five continuous sets, grids, repetitions, flows",
+        needs_data=True,
+    ),
+    "debd": Entry(
+        "real_data.debd",
+        "binary sets: MPC, MPC², NPC², sums of squares and complex weights",
+        needs_data=True,
+    ),
+    "real-data": Entry(
+        "real_data.real_data",
+        "the best squared circuits on real data, beside GMMs and a flow",
+        needs_data=True,
+    ),
+    "ingredients": Entry(
+        "real_data.ingredients",
+        "what helps trees on real data: squares, weights, trees, inputs, one change at a time",
+        needs_data=True,
+    ),
+    "weights": Entry(
+        "paper.weights", "histograms of learned weights after squaring, negative part"
+    ),
+}
+
+
+def find(name: str) -> Entry:
+    """The entry of an experiment."""
+    if name not in EXPERIMENTS:
+        close = get_close_matches(name, EXPERIMENTS, 1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"Choose from {', '.join(EXPERIMENTS)}."
+        raise ValueError(f"there is no experiment {name!r}. {hint}")
+    return EXPERIMENTS[name]
+
+
+def full(name: str) -> Experiment:
+    """The experiment as the paper has it."""
+    return _instance(name, "FULL")
+
+
+def quick(name: str) -> Experiment:
+    """The same experiment in a minute or two."""
+    return _instance(name, "QUICK")
+
+
+def _instance(name: str, form: str) -> Experiment:
+    module = import_module(f"studies.{find(name).module}")
+    experiment = getattr(module, form)
+    assert isinstance(experiment, Experiment)
+    return experiment

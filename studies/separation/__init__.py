@@ -1,0 +1,1 @@
+"""The paper's proof of an exponential separation, made runnable."""

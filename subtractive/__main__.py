@@ -1,0 +1,7 @@
+"""``python -m subtractive`` is the command ``subtractive``."""
+
+import sys
+
+from subtractive.cli.main import main
+
+sys.exit(main())

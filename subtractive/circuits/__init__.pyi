@@ -1,0 +1,9 @@
+from .determinism import is_deterministic as is_deterministic
+from .layers import ElementwiseLayer as ElementwiseLayer
+from .layers import HadamardLayer as HadamardLayer
+from .layers import KroneckerLayer as KroneckerLayer
+from .layers import Layer as Layer
+from .layers import SumLayer as SumLayer
+from .squaring import materialise_square as materialise_square
+from .squaring import square_deterministic as square_deterministic
+from .weights import Weights as Weights

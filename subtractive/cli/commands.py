@@ -1,0 +1,77 @@
+"""What the words of the command line do.
+
+What learns or draws is in :mod:`subtractive.cli.fitting`, which is imported when it is asked for:
+a query need not wait for scikit-learn and matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from subtractive.cli.printing import print_json
+from subtractive.cli.streams import impute, sample, score
+from subtractive.storage import read_density
+from subtractive.tables.parsing import find_column, parse_events, parse_given
+from subtractive.tables.stored_schema import describing_a_table, read_schema
+from subtractive.tables.table_density import TableDensity
+from subtractive.tables.view import View
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run the command that was asked for; what it warns of goes to standard error in one line."""
+    warnings.showwarning = _show_warning
+    COMMANDS[options.command](options)
+
+
+def query(options: argparse.Namespace) -> None:
+    """Print probabilities and means."""
+    if not options.probability and not options.mean:
+        raise ValueError('nothing is asked: add --probability "age>40" or --mean age.')
+    model = load_model(options.model)
+    given = parse_given(options.given, model.view.schema)
+    answers: dict[str, Any] = {}
+    if options.probability:
+        event = parse_events(options.probability, model.view.schema)
+        answers["probability"] = 0.0 if event is None else model.probability(event, given or None)
+    if options.mean:
+        names = [find_column(name, model.view.schema) for name in options.mean]
+        known = [name for name in names if name in given]
+        if known:
+            raise ValueError(f"column {known[0]!r} is given: its mean is not asked.")
+        means = model.mean(given=given or None)
+        answers["mean"] = {str(name): float(means[name]) for name in names}
+    print_json(answers)
+
+
+COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
+    "score": lambda options: score(load_model(options.model), options),
+    "sample": lambda options: sample(load_model(options.model), options),
+    "impute": lambda options: impute(load_model(options.model), options),
+    "query": query,
+    "fit": lambda options: import_module("subtractive.cli.fitting").fit(options),
+    "info": lambda options: import_module("subtractive.cli.fitting").info(options),
+    "report": lambda options: import_module("subtractive.cli.fitting").report(options),
+    "demo": lambda options: import_module("subtractive.cli.demo").run(options.output),
+}
+
+
+def load_model(path: str) -> TableDensity:
+    """The density of a table in a file."""
+    density, description = read_density(path)
+    if "estimator" not in description:
+        raise ValueError(
+            f"{path} holds a density without a table: it was saved by a program. Load it with "
+            "subtractive.load()."
+        )
+    with describing_a_table(path):
+        schema = read_schema(description["estimator"]["schema"], density)
+        return TableDensity(View(schema, density, schema.names))
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"subtractive: warning: {message}", file=sys.stderr)

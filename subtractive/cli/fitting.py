@@ -1,0 +1,122 @@
+"""Commands that learn a model, describe it or draw it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+import pandas as pd
+
+import subtractive as sub
+from subtractive.cli.printing import print_json
+from subtractive.io.table_reading import read_frame
+from subtractive.io.writing import check_writable
+from subtractive.tables.model_selection import FitInterrupted
+from subtractive.tables.parsing import parse_columns, parse_missing
+
+
+def fit(options: argparse.Namespace) -> None:
+    """Learn a table and write the model; after Ctrl-C the best so far, if that is wanted."""
+    check_writable(options.output)
+    frame = read_frame(options.data, parse_missing(options.missing))
+    weights = None
+    if options.weights is not None:
+        if options.weights not in frame:
+            raise ValueError(f"there is no column {options.weights!r} to take the weights from.")
+        weights = frame.pop(options.weights)
+    model = sub.SubtractiveMixture(**fit_settings(options))
+    try:
+        model.fit(frame, sample_weight=weights)
+    except FitInterrupted as interrupt:
+        if not options.keep_partial or interrupt.partial is None:
+            kept = "there was no model yet" if options.keep_partial else "see --keep-partial"
+            raise KeyboardInterrupt(f"nothing was written ({kept})") from None
+        interrupt.partial.save(options.output)
+        print_fit(options.output, interrupt.partial, frame)
+        raise KeyboardInterrupt(f"{options.output} holds the best model so far") from None
+    model.save(options.output)
+    print_fit(options.output, model, frame)
+
+
+def fit_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of the estimator that were chosen; the others have its defaults."""
+    chosen = {
+        "n_components": options.components,
+        "kind": options.kind,
+        "structure": options.structure,
+        "n_squares": options.squares,
+        "n_structures": options.structures,
+        "covariance": options.covariance,
+        "max_epochs": options.epochs,
+        "unknown": options.unknown,
+        "schema": parse_columns(options.column) or None,
+        "verbose": not options.quiet,
+        "random_state": options.seed,
+    }
+    return {name: value for name, value in chosen.items() if value is not None}
+
+
+def print_fit(output: str, model: sub.SubtractiveMixture, frame: pd.DataFrame) -> None:
+    """Say what was learned, and from what."""
+    history = model.history_
+    print_json(
+        {
+            "model": output,
+            "rows": len(frame),
+            "columns": len(frame.columns),
+            "epochs": len(history.epochs),
+            "stopped": history.stopped,
+            "seconds": round(history.seconds, 3),
+        }
+    )
+
+
+def info(options: argparse.Namespace) -> None:
+    """Print what a model file holds."""
+    model = load_estimator(options.model)
+    density, schema = model.density_, model.schema_
+    print_json(
+        {
+            "file_bytes": os.path.getsize(options.model),
+            "parameters": sum(p.numel() for p in density.parameters()),
+            "settings": {k: v for k, v in model.get_params().items() if k != "schema"},
+            "columns": {str(name): describe(schema, name) for name in schema.names},
+            "best_validation_score": model.history_.best_score,
+            "epochs": len(model.history_.epochs),
+            "stopped": model.history_.stopped,
+        }
+    )
+
+
+def report(options: argparse.Namespace) -> None:
+    """Write a page of pictures."""
+    check_writable(options.output)
+    model = load_estimator(options.model)
+    frame = read_frame(options.data, parse_missing(options.missing))
+    sub.write_report(model, frame, options.output, seed=options.seed, progress=not options.quiet)
+    print_json({"report": options.output, "rows": len(frame), "columns": len(frame.columns)})
+
+
+def load_estimator(path: str) -> sub.SubtractiveMixture:
+    """The estimator in a file."""
+    model = sub.load(path)
+    if not isinstance(model, sub.SubtractiveMixture):
+        raise ValueError(
+            f"{path} holds a density without a table: it was saved by a program. Load it with "
+            "subtractive.load()."
+        )
+    return model
+
+
+def describe(schema: Any, name: Any) -> str:  # noqa: ANN401 - a name of any kind
+    """A column in a few words."""
+    if name in schema.constants:
+        return f"constant {schema.constants[name]!r}"
+    if name in schema.aside:
+        return "set aside"
+    column = schema.variables[schema.place[name]]
+    if column.name != name:
+        return f"copy of {column.name!r}"
+    states = column.family(signed=True).num_states
+    return "continuous" if states is None else f"{states} states"

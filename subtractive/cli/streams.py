@@ -1,0 +1,147 @@
+"""Commands that go through the rows of a table, or draw them, in constant memory."""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Hashable, Iterator
+
+import numpy as np
+import pandas as pd
+
+from subtractive.cli.printing import print_json
+from subtractive.io.csv_parts import Part
+from subtractive.io.table_reading import read_pieces
+from subtractive.io.table_writing import open_table, without_formulas
+from subtractive.io.writing import check_writable
+from subtractive.tables.containers import AnyTable
+from subtractive.tables.parsing import parse_given, parse_missing
+from subtractive.tables.reading import Floats
+from subtractive.tables.schema import Schema
+from subtractive.tables.table_density import TableDensity
+
+BLOCK = 2**14  # rows that are drawn from one seed
+
+
+def score(model: TableDensity, options: argparse.Namespace) -> None:
+    """Write the log-density of every row, or print their mean."""
+    if options.mean:
+        total, rows = 0.0, 0
+        for piece in pieces(model, options):
+            total += float(scores(model, piece).sum())
+            rows += len(piece)
+        print_json({"mean_log_density": total / rows if rows else None, "rows": rows})
+        return
+    check_output(options)
+    with open_table(options.output) as write:
+        for piece in pieces(model, options):
+            write(pd.DataFrame({"log_density": scores(model, piece)}))
+
+
+def sample(model: TableDensity, options: argparse.Namespace) -> None:
+    """Write rows that were drawn, block by block, each from a seed of its own."""
+    given = parse_given(options.given, model.view.schema) or None
+    if options.number < 0:
+        raise ValueError(f"-n is a number of rows, at least 0, got {options.number}.")
+    check_output(options)
+    start, stop = part_of(options).cut(0, options.number)
+    with open_table(options.output) as write:
+        for block in range(start // BLOCK, max(start // BLOCK + 1, -(-stop // BLOCK))):
+            first = block * BLOCK
+            size = min(BLOCK, options.number - first)
+            drawn = model.sample(size, given=given, random_state=seed_of(options.seed, block))
+            rows = as_frame(drawn).iloc[max(0, start - first) : max(0, stop - first)]
+            write(without_formulas(rows) if options.escape_formulas else rows)
+
+
+def impute(model: TableDensity, options: argparse.Namespace) -> None:
+    """Write a table without gaps, its columns in their order, those of no variable as they are."""
+    check_output(options)
+    part = part_of(options).index - 1
+    with open_table(options.output) as write:
+        for number, piece in enumerate(pieces(model, options)):
+            names, filled = names_in(model, piece), piece.copy()
+            if len(piece):
+                seed = seed_of(options.seed, part, number)
+                known = model.impute(
+                    piece[names].set_axis(list(model.view.schema.names), axis=1),
+                    n_draws=1 if options.sample else None,
+                    random_state=seed,
+                )
+                filled[names] = as_frame(known[0] if options.sample else known)
+            write(without_formulas(filled) if options.escape_formulas else filled)
+
+
+def scores(model: TableDensity, piece: pd.DataFrame) -> Floats:
+    """The log-densities of the rows of a piece, (n,)."""
+    known = piece[names_in(model, piece)].set_axis(list(model.view.schema.names), axis=1)
+    return model.score_samples(known) if len(piece) else np.zeros(0)
+
+
+def pieces(model: TableDensity, options: argparse.Namespace) -> Iterator[pd.DataFrame]:
+    """The rows of the table, or of a part of it, some at a time."""
+    names = model.view.schema.names
+    is_named = all(isinstance(name, str) for name in names)
+    texts = [str(name) for name in names if is_text(model.view.schema, name)]
+    strange: set[Hashable] = set()
+    for piece in read_pieces(
+        options.data,
+        numbers={*map(str, names)}.difference(texts) if is_named else None,
+        texts=texts,
+        part=None if options.part is None else part_of(options),
+        missing=parse_missing(options.missing),
+    ):
+        known = names_in(model, piece)
+        new = set(piece.columns) - {*known, *strange}
+        if new:
+            strange |= new
+            warnings.warn(
+                f"columns that the model does not have are left as they are: "
+                f"{sorted(map(str, new))}.",
+                stacklevel=2,
+            )
+        yield piece
+
+
+def names_in(model: TableDensity, piece: pd.DataFrame) -> list[Hashable]:
+    """What a table calls the columns of the model, in the order of the model."""
+    names = model.view.schema.names
+    for called in (names, tuple(map(str, names))):
+        if all(name in piece.columns for name in called):
+            return list(called)
+    if isinstance(names[0], int) and len(names) == len(piece.columns):
+        return list(piece.columns)
+    lacking = [name for name in names if name not in piece.columns]
+    raise ValueError(f"the table lacks the columns {lacking}; it has {list(piece.columns)}.")
+
+
+def is_text(schema: Schema, name: Hashable) -> bool:
+    """Whether the values of a column are texts."""
+    if name in schema.constants:
+        return isinstance(schema.constants[name], str)
+    if name in schema.aside:
+        return False
+    return bool(schema.variables[schema.place[name]].decode(np.zeros(1)).dtype == object)
+
+
+def as_frame(rows: AnyTable) -> pd.DataFrame:
+    """A data frame, whatever the model was fitted on."""
+    return rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(rows)
+
+
+def check_output(options: argparse.Namespace) -> None:
+    """Fail before any work is done if its result cannot be written."""
+    if options.output != "-":
+        check_writable(options.output)
+
+
+def part_of(options: argparse.Namespace) -> Part:
+    """The part of the work that this process does: all of it, if none is named."""
+    return Part(1, 1) if options.part is None else Part.parse(options.part)
+
+
+def seed_of(seed: int, *place: int) -> int:
+    """The seed itself for the first block of rows, others for other blocks."""
+    if not any(place):
+        return seed
+    return int(np.random.SeedSequence([seed, *place]).generate_state(1)[0])

@@ -1,0 +1,2 @@
+from .leaf_message import LeafMessage as LeafMessage
+from .signed_log import SignedLog as SignedLog

@@ -1,0 +1,15 @@
+from .gaussian_mixture import from_sklearn as from_sklearn
+from .gaussian_mixture import monotonic_gaussian_mixture as monotonic_gaussian_mixture
+from .gaussian_mixture import squared_gaussian_mixture as squared_gaussian_mixture
+from .hidden_markov import from_hmmlearn as from_hmmlearn
+from .hidden_markov import monotonic_hidden_markov_model as monotonic_hidden_markov_model
+from .matrix_product_state import from_quimb as from_quimb
+from .matrix_product_state import matrix_product_state as matrix_product_state
+from .matrix_product_state import monotonic_matrix_product_state as monotonic_matrix_product_state
+from .matrix_product_state import squared_matrix_product_state as squared_matrix_product_state
+from .matrix_product_state import to_quimb as to_quimb
+from .psd import psd_model as psd_model
+from .psd import squared_psd_model as squared_psd_model
+from .signed_mixture import SignedMixture as SignedMixture
+from .signed_mixture import signed_mixture as signed_mixture
+from .tensor_train import squared_tensor_train as squared_tensor_train

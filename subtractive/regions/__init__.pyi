@@ -1,0 +1,3 @@
+from .graph import Partition as Partition
+from .graph import Region as Region
+from .graph import RegionGraph as RegionGraph

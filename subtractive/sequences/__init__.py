@@ -1,0 +1,1 @@
+"""Chains of tokens: required words, gaps, guided generation."""
