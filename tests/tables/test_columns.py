@@ -178,6 +178,25 @@ def test_polars_dates_come_back_as_polars_dates():
     assert model.sample(5, random_state=0).schema == frame.schema
 
 
+def test_dates_and_times_as_objects_come_back_as_objects():
+    days = [datetime.date(2020, 1, 1) + datetime.timedelta(days=int(k) // 2) for k in range(COUNT)]
+    times = [datetime.time(int(k) % 24, 5 * (int(k) % 12)) for k in RANDOM.integers(0, 999, COUNT)]
+    frame = pd.DataFrame({"day": days, "time": times, "x": RANDOM.normal(size=COUNT)})
+    model = quick().fit(frame)
+    draws = model.sample(20, random_state=0)
+    assert {type(day) for day in draws["day"]} == {datetime.date}
+    assert {type(time) for time in draws["time"]} == {datetime.time}
+    share = model.probability({"day": (None, datetime.date(2020, 6, 1))})
+    assert share == pytest.approx(np.mean([d <= datetime.date(2020, 6, 1) for d in days]), abs=0.1)
+
+
+def test_evidence_far_outside_is_answered_with_a_warning():
+    frame = pd.DataFrame({"x": RANDOM.normal(size=COUNT), "y": RANDOM.normal(size=COUNT)})
+    model = quick().fit(frame)
+    with pytest.warns(sub.tables.DataWarning, match="the given value 500 of column 'x' is far"):
+        assert np.isfinite(model.mean(given={"x": 500})["y"])
+
+
 def test_what_is_masked_is_missing():
     array = RANDOM.normal(size=(100, 2))
     masked = np.ma.masked_array(array, mask=RANDOM.random((100, 2)) < 0.1)
