@@ -50,6 +50,8 @@ from .report.page import write_report as write_report
 from .tables.classifier import SubtractiveClassifier as SubtractiveClassifier
 from .tables.column_types import DataWarning as DataWarning
 from .tables.estimator import SubtractiveMixture as SubtractiveMixture
+from .tables.imputer import SubtractiveImputer as SubtractiveImputer
+from .tables.imputer import SubtractiveOutlierDetector as SubtractiveOutlierDetector
 from .tables.model_file import load as load
 
 __version__: str

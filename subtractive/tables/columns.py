@@ -27,6 +27,7 @@ from subtractive.tables.transforms import Transform
 
 # Where the code of an atom is if it is at a bound, beyond all codes of other values.
 BEYOND = 40.0
+_FARTHEST = 1e6
 # No Gaussian of a column is narrower than this share of the column's spread.
 LEAST_SCALE = 0.01
 
@@ -118,6 +119,7 @@ class Numeric(Column):
     def encode(self, values: Values) -> Floats:
         with np.errstate(all="ignore"):
             codes = self.transform.forward(np.asarray(values, dtype=np.float64))
+        codes = np.clip(codes, -_FARTHEST, _FARTHEST)  # a bound itself would be infinite
         for atom, code in zip(self.atoms, self.atom_codes, strict=True):
             codes = np.where(codes == code, np.nextafter(codes, np.inf), codes)
             codes = np.where(values == atom, code, codes)

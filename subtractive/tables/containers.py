@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import numpy.typing as npt
 AnyTable: TypeAlias = Any  # an array, or a data frame of any library
 Arrays: TypeAlias = Mapping[Hashable, npt.NDArray[Any]]  # by column, (n,) each
 
+DAY = 86_400_000_000  # in microseconds
 _TEMPORAL = (nw.Datetime, nw.Date, nw.Duration, nw.Time)
 
 
@@ -29,6 +31,10 @@ class Container(ABC):
         ``like``, or missing.
         """
 
+    @abstractmethod
+    def holds_objects(self, name: Hashable) -> bool:
+        """Whether a column holds objects of Python, whose type the table does not say."""
+
 
 @final
 @dataclass(frozen=True)
@@ -36,6 +42,9 @@ class ArrayContainer(Container):
     """An array of one dtype; its columns are numbered."""
 
     dtype: np.dtype[Any]
+
+    def holds_objects(self, name: Hashable) -> bool:
+        return False
 
     def build(self, columns: Arrays, like: AnyTable = None) -> AnyTable:
         numbers = [np.asarray(values, dtype=np.float64) for values in columns.values()]
@@ -48,6 +57,10 @@ class FrameContainer(Container):
     """A data frame with the columns' types of ``template``, which has no rows."""
 
     template: Any
+
+    def holds_objects(self, name: Hashable) -> bool:
+        frame = nw.from_native(self.template, eager_only=True)
+        return bool(frame.implementation.is_pandas_like() and self.template[name].dtype == object)
 
     def build(self, columns: Arrays, like: AnyTable = None) -> AnyTable:
         empty = nw.from_native(self.template, eager_only=True)
@@ -82,6 +95,24 @@ class FrameContainer(Container):
         frame = module.DataFrame(series, index=index)
         frame.columns = self.template.columns[[self.template.columns.get_loc(n) for n in columns]]
         return frame
+
+
+def as_objects(values: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
+    """Dates, times and durations as objects of Python, from microseconds; others as they are."""
+    if kind not in ("date", "time", "duration") or values.dtype == object:
+        return values
+    objects = np.empty(len(values), dtype=object)
+    whole_days = bool((values[~np.isnan(values)] % DAY == 0).all())
+    for number, value in enumerate(values.tolist()):
+        if value != value:
+            continue
+        passed = datetime.timedelta(microseconds=round(value))
+        moment = datetime.datetime(1970, 1, 1) + passed
+        if kind == "date":
+            objects[number] = moment.date() if whole_days else moment
+        else:
+            objects[number] = passed if kind == "duration" else moment.time()
+    return objects
 
 
 def _is_empty(values: npt.NDArray[Any]) -> bool:

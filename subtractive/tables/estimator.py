@@ -37,7 +37,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
     It fits arrays of numbers and data frames with numbers, booleans, text and categories, all
     with missing values, which are integrated out. Scores are log-densities in the units of the
     table; samples and imputations come back as the same kind of table with the same types.
-    There is no ``predict``: with negative weights no row belongs to a component.
+    ``predict`` is of a column given the others: no row belongs to a component.
 
     Args:
         n_components: Functions per column, and units of every layer. If not given, 8, 16 or 32
@@ -47,11 +47,10 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
             ``"squared-monotonic"`` squares what only adds.
         structure: Which columns meet when: ``"binary"`` or ``"linear"`` for a random tree,
             ``"chow-liu"`` for one from the data, ``"flat"`` for a shallow mixture. ``"auto"``
-            tries a binary tree and, where all columns are continuous, shallow mixtures
+            tries a Chow-Liu tree and, where all columns are continuous, shallow mixtures
             of full covariances (in 8 and in 32 frames, see :func:`semi_tied_mixture`; of
             components, where values are missing or ``n_components`` is given), and keeps what
-            held-out rows find most likely. The probability of a box over several columns needs
-            a tree.
+            held-out rows find most likely.
         n_squares: How many squares are summed; 8 in trees if not given.
         n_structures: Over more than one random tree the model is a mixture.
         covariance: Of the components of a flat mixture: ``"full"`` or ``"diagonal"``.
@@ -67,8 +66,10 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
 
     Rules for odd tables: infinities are refused, with the name of the column. A constant column
     is a point mass, a column equal to another is its copy, each with a ``DataWarning``; rows that
-    contradict it score ``-inf``, and so do values outside bounds or beyond the largest count.
-    Equal rows are merged, so that a weight of two is the same as a row that occurs twice.
+    contradict it score ``-inf``, and so do values outside bounds. Identifiers, free text and
+    what cannot be modelled are set aside with one warning: missing in samples, untouched when
+    gaps are filled. The base measure of scores is Lebesgue measure for numbers, and a count for
+    states and atoms. Equal rows are merged, so that a weight of two is a row that occurs twice.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(200, 2))

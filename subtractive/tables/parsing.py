@@ -90,13 +90,15 @@ def _parse_event(phrase: str, schema: Schema) -> tuple[Hashable, Any]:
     if found := _BETWEEN.match(phrase):
         low, left, text, right, high = found.groups()
         name = find_column(text, schema)
-        return name, (_above(low, left, phrase), _below(high, right, phrase))
+        step = _step(name, schema)
+        return name, (_above(low, left, phrase, step), _below(high, right, phrase, step))
     if found := _COMPARED.match(phrase):
         text, sign, number = found.groups()
         name = find_column(text, schema)
+        step = _step(name, schema)
         if sign.startswith(">"):
-            return name, (_above(number, sign.replace(">", "<"), phrase), math.inf)
-        return name, (-math.inf, _below(number, sign, phrase))
+            return name, (_above(number, sign.replace(">", "<"), phrase, step), math.inf)
+        return name, (-math.inf, _below(number, sign, phrase, step))
     name, text = _split(phrase, "an event", schema)
     return name, [parse_value(part, name, schema) for part in text.split(",")]
 
@@ -128,14 +130,20 @@ def _joined(one: Any, other: Any, phrase: str) -> Any:  # noqa: ANN401 - interva
     return [value for value in values if interval[0] <= value <= interval[1]]
 
 
-def _above(text: str, sign: str, phrase: str) -> float:
-    number = _number(text, phrase)
-    return number if sign == "<=" else math.nextafter(number, math.inf)
+def _step(name: Hashable, schema: Schema) -> float:
+    """The distance between two values of a column on a grid, zero of other ones."""
+    column = schema.column(name) if name in schema.place else None
+    return column.grid.step if isinstance(column, Numeric) and column.grid else 0.0
 
 
-def _below(text: str, sign: str, phrase: str) -> float:
+def _above(text: str, sign: str, phrase: str, step: float) -> float:
     number = _number(text, phrase)
-    return number if sign == "<=" else math.nextafter(number, -math.inf)
+    return number if sign == "<=" else max(number + step / 4, math.nextafter(number, math.inf))
+
+
+def _below(text: str, sign: str, phrase: str, step: float) -> float:
+    number = _number(text, phrase)
+    return number if sign == "<=" else min(number - step / 4, math.nextafter(number, -math.inf))
 
 
 def _number(text: str, phrase: str) -> float:

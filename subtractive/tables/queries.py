@@ -164,7 +164,7 @@ def _filled(
             columns[name] = np.full(table.num_rows, None, dtype=object)
         else:
             gaps = is_missing(raw.values)
-            columns[name] = np.where(gaps, filled[name], raw.values)
+            columns[name] = np.where(gaps, filled[name], raw.values) if gaps.any() else raw.values
     return view.schema.build(columns, like)
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import torch
 from scipy.stats import binom
 
 from subtractive.tables.columns import Numeric, States
@@ -155,7 +156,8 @@ def _error(view: View, event: Mapping[Any, object]) -> float:
     if evidence is None or not joint_variables(view.density, evidence):
         return 0.0
     parts = [box_weight(view.density, one_box(evidence, k)) for k in range(len(evidence))]
-    share = math.exp(log_total(view) - float(view.density.log_partition()))
+    with torch.no_grad():
+        share = math.exp(log_total(view) - float(view.density.log_partition()))
     return sum(part.error for part in parts) / share
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from subtractive.tables.column_inference import check_finite
 from subtractive.tables.column_types import DataWarning
 from subtractive.tables.columns import Column, Numeric, States
-from subtractive.tables.containers import AnyTable, Container
+from subtractive.tables.containers import AnyTable, Container, as_objects
 from subtractive.tables.reading import Floats, RawColumn, Table, Values
 from subtractive.tables.schema_inference import infer_parts, listed
 from subtractive.tables.validation import check_weights, read_table
@@ -144,7 +144,12 @@ class Schema:
 
     def build(self, columns: Mapping[Hashable, Values], like: AnyTable = None) -> AnyTable:
         """A table of the users' kind from columns of values."""
-        return self.container.build(columns, like)
+        objects = {
+            name: as_objects(values, self.column(name).kind)
+            for name, values in columns.items()
+            if name in self.place and self.container.holds_objects(name)
+        }
+        return self.container.build({**columns, **objects}, like)
 
     def build_series(self, columns: Mapping[Hashable, Values]) -> dict[Hashable, Any]:
         """Single columns as lists of users' values."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
@@ -10,6 +11,8 @@ import numpy as np
 
 from subtractive.densities.base import Density
 from subtractive.inference.evidence import Evidence
+from subtractive.tables.column_types import DataWarning
+from subtractive.tables.columns import BEYOND, Numeric
 from subtractive.tables.conditions import Sets, as_evidence, both, event_sets, given_sets
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.expectations import box_log_weights
@@ -18,6 +21,7 @@ from subtractive.tables.schema import Schema
 from subtractive.tables.validation import read_table
 
 Given = Mapping[Any, object] | None
+FAR = 5.0  # codes beyond this are far from the values of training
 
 
 @final
@@ -68,9 +72,27 @@ class View:
             raise ValueError(
                 "condition must leave at least one column free whose values are not known."
             )
+        self._warn_of_far_values(points)
         if np.isneginf(box_log_weights(view.density, view.evidence)).all():
             raise ValueError(f"what is given has probability zero: {dict(given)!r}.")
         return view
+
+    def _warn_of_far_values(self, points: Mapping[Any, object]) -> None:
+        """Tell of given numbers that are far from all those of training."""
+        for name, value in points.items():
+            column = self.schema.column(name) if name in self.schema.place else None
+            if not isinstance(column, Numeric):
+                continue
+            code = given_sets(self.schema, {name: value})
+            place = self.schema.place[name]
+            at = None if code is None else code[place].point
+            if at is not None and FAR < abs(at) < BEYOND:
+                warnings.warn(
+                    f"the given value {value!r} of column {name!r} is far from all values of the "
+                    "table that the model was fitted to: what follows from it is a guess.",
+                    DataWarning,
+                    stacklevel=5,
+                )
 
     def restricted(self, columns: Sequence[Hashable]) -> View:
         """The density of some columns, in the order given."""

@@ -13,6 +13,8 @@ ESTIMATORS = [
     sub.SubtractiveMixture(3, max_epochs=2, structure="linear", n_structures=2),
     sub.SubtractiveMixture(3, max_epochs=2, kind="monotonic", structure="flat"),
     sub.SubtractiveClassifier(QUICK),
+    sub.SubtractiveImputer(QUICK),
+    sub.SubtractiveOutlierDetector(QUICK),
 ]
 
 

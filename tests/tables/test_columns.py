@@ -1,0 +1,205 @@
+"""What columns are taken for, and that atoms, grids, bounds and dates come back as they were."""
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import quick
+from hypothesis import given
+from hypothesis import strategies as st
+
+import subtractive as sub
+from subtractive.tables.transforms import Affine, normal_scores
+
+RANDOM = np.random.default_rng(0)
+COUNT = 600
+
+
+def schema_of(values, **declared):
+    return sub.tables.Schema.infer(pd.DataFrame({"x": values}), schema=declared or None)
+
+
+def column_of(values, **declared):
+    return schema_of(values, **declared).column("x")
+
+
+ZEROS = np.where(RANDOM.random(COUNT) < 0.6, 0.0, RANDOM.gamma(1.5, 4.0, COUNT))
+CAPPED = np.minimum(RANDOM.normal(0, 1, COUNT), 1.0)
+DEFAULTS = np.where(RANDOM.random(COUNT) < 0.05, -999.0, RANDOM.normal(50, 5, COUNT))
+
+
+@pytest.mark.parametrize(
+    ("values", "atoms"),
+    {
+        "zeros": (ZEROS, (0.0,)),
+        "zeros on a grid": (ZEROS.round(1), (0.0,)),
+        "a cap": (CAPPED, (1.0,)),
+        "a default": (DEFAULTS, (-999.0,)),
+        "a default on a grid": (DEFAULTS.round(), (-999.0,)),
+        "no atom": (RANDOM.normal(size=COUNT), ()),
+        "no atom on a grid": (RANDOM.normal(size=COUNT).round(1), ()),
+        "no atom at the end of a grid": (RANDOM.exponential(2.0, COUNT).round(1), ()),
+    }.values(),
+)
+def test_values_that_are_too_many_for_a_density_are_atoms(values, atoms):
+    assert column_of(values).atoms == atoms
+
+
+@pytest.mark.parametrize(
+    ("values", "step"),
+    {
+        "tenths": (RANDOM.normal(0, 9, COUNT).round(1), 0.1),
+        "whole numbers": (RANDOM.normal(0, 900, COUNT).round(), 1.0),
+        "multiples of five": (5 * RANDOM.normal(0, 90, COUNT).round(), 5.0),
+        "quarters": (RANDOM.normal(0, 90, COUNT).round() / 4, 0.25),
+        "real numbers": (RANDOM.normal(size=COUNT), None),
+    }.values(),
+)
+def test_the_grid_of_a_column_is_found(values, step):
+    grid = column_of(values).grid
+    assert (grid and grid.step) == (step and pytest.approx(step, rel=1e-12))
+
+
+def test_values_that_repeat_irregularly_are_a_list():
+    fahrenheit = RANDOM.normal(60, 12, COUNT).round()
+    values = ((fahrenheit - 32) / 1.8).round(1)
+    grid = column_of(values).grid
+    assert grid.levels == tuple(np.unique(values))
+    np.testing.assert_array_equal(grid.round(values), values)
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    {
+        "positive": (RANDOM.gamma(1.0, 2.0, COUNT), 0.0, np.inf),
+        "far from zero": (RANDOM.normal(50, 1, COUNT), -np.inf, np.inf),
+        "shares": (RANDOM.beta(1.5, 1.5, COUNT), 0.0, 1.0),
+        "both signs": (RANDOM.normal(size=COUNT), -np.inf, np.inf),
+    }.values(),
+)
+def test_bounds_are_found_where_a_normal_distribution_would_cross_them(values, low, high):
+    column = column_of(values)
+    assert (column.low, column.high) == (pytest.approx(low, abs=1e-9), pytest.approx(high))
+
+
+def test_the_user_declares_bounds_resolution_and_atoms():
+    column = column_of(ZEROS.round(1), x=sub.tables.Continuous(lower=0, atoms=[0], resolution=0.1))
+    assert (column.atoms, column.grid.step) == ((0.0,), 0.1)
+    plain = column_of(ZEROS, x=sub.tables.Continuous(atoms=[], resolution=0))
+    assert (plain.atoms, plain.grid) == ((), None)
+
+
+def test_a_schema_prints_as_a_table_with_reasons():
+    frame = pd.DataFrame({"rain": ZEROS.round(1), "city": ["a", "b"] * 300, "id": range(COUNT)})
+    with pytest.warns(sub.DataWarning, match="'id' \\(it numbers the rows\\)"):
+        schema = sub.tables.Schema.infer(frame)
+    table = schema.to_frame()
+    assert table["kind"].tolist() == ["continuous", "categorical", "set aside"]
+    assert table.loc["rain", "atoms"] == "0"
+    assert "% are 0" in table.loc["rain", "reason"]
+    assert "categorical" in repr(schema)
+    assert "<table" in schema._repr_html_()
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=8, max_size=60, unique=True), st.data())
+def test_the_curve_through_normal_scores_has_an_inverse_and_the_derivative_it_says(values, data):
+    column = np.array(sorted(values))
+    if np.diff(column).min() < 1e-3:
+        return
+    curve = normal_scores(column, np.ones(len(column)), (column, column), (-np.inf, np.inf))
+    x = np.array(data.draw(st.lists(st.sampled_from(values), min_size=1)))
+    np.testing.assert_allclose(curve.inverse(curve.forward(x)), x, rtol=1e-9, atol=1e-6)
+    step = 1e-5 * np.diff(column).min()
+    slope = (curve.forward(x + step) - curve.forward(x - step)) / (2 * step)
+    knots = np.abs(x[:, None] - np.array(curve.knots)).min(1) > 2 * step
+    expected = np.exp(curve.log_abs_det_jacobian(x))
+    np.testing.assert_allclose(slope[knots], expected[knots], rtol=1e-3, atol=1e-9)
+
+
+def test_a_line_with_logarithmic_tails_has_an_inverse_and_the_derivative_it_says():
+    line, x = Affine(3.0, 2.0, 8.0), np.array([-1e4, -30.0, 3.0, 15.0, 25.0, 1e6])
+    np.testing.assert_allclose(line.inverse(line.forward(x)), x, rtol=1e-12, atol=0)
+    step = 1e-6 * np.abs(x)
+    slope = (line.forward(x + step) - line.forward(x - step)) / (2 * step)
+    np.testing.assert_allclose(np.exp(line.log_abs_det_jacobian(x)), slope, rtol=1e-6, atol=0)
+
+
+def test_the_probability_of_an_atom_is_its_share_and_samples_hit_it():
+    frame = pd.DataFrame({"rain": ZEROS, "wind": RANDOM.normal(size=COUNT)})
+    model = sub.SubtractiveMixture(8, random_state=0).fit(frame)
+    share = (ZEROS == 0).mean()
+    assert model.probability({"rain": [0]}) == pytest.approx(share, abs=0.03)
+    draws = model.sample(4000, random_state=0)["rain"]
+    assert (draws >= 0).all()
+    error = 3.3 * np.sqrt(share * (1 - share) / 4000)  # false alarm: 1 in 1000
+    assert (draws == 0).mean() == pytest.approx(model.probability({"rain": [0]}), abs=error)
+    above = model.probability({"rain": (1e-9, None)})
+    assert above == pytest.approx(1 - model.probability({"rain": [0]}), abs=1e-9)
+
+
+def test_what_validation_saw_is_what_scores_say():
+    frame = pd.DataFrame({"rain": ZEROS.round(1), "wind": RANDOM.normal(size=COUNT).round(2)})
+    model = quick(validation_fraction=0.0, max_epochs=2).fit(frame)
+    # Without a held-out part the rows of training are scored.
+    assert model.score(frame) == pytest.approx(model.history_.best_score, abs=1e-6)
+
+
+DATES = pd.Timestamp("2020-03-01") + pd.to_timedelta(RANDOM.integers(0, 700, COUNT), unit="D")
+TIMES = {
+    "days": DATES,
+    "minutes": pd.Series(DATES) + pd.to_timedelta(RANDOM.integers(0, 288, COUNT) * 5, unit="min"),
+    "a time zone": pd.Series(DATES).dt.tz_localize("Europe/Oslo"),
+    "durations": pd.to_timedelta(RANDOM.integers(0, 5000, COUNT), unit="s"),
+    "with gaps": pd.Series(DATES).where(RANDOM.random(COUNT) < 0.9),
+}
+
+
+@pytest.mark.parametrize("column", TIMES.values(), ids=TIMES)
+def test_dates_and_durations_are_modelled_and_come_back(column):
+    frame = pd.DataFrame({"when": column, "x": RANDOM.normal(size=COUNT)})
+    model = quick().fit(frame)
+    draws = model.sample(50, random_state=0)
+    assert (draws.dtypes == frame.dtypes).all()
+    filled = model.impute(frame)
+    assert filled["when"].notna().all()
+    known = frame["when"].notna()
+    pd.testing.assert_series_equal(filled["when"][known], frame["when"][known])
+    middle = frame["when"].dropna().sort_values().iloc[COUNT // 3]
+    share = (frame["when"].dropna() <= middle).mean()
+    assert model.probability({"when": (None, middle)}) == pytest.approx(share, abs=0.15)
+
+
+def test_polars_dates_come_back_as_polars_dates():
+    polars = pytest.importorskip("polars")
+    days = [datetime.date(2020, 1, 1) + datetime.timedelta(days=int(k)) for k in range(COUNT)]
+    frame = polars.DataFrame({"day": days, "x": RANDOM.normal(size=COUNT)})
+    model = quick().fit(frame)
+    assert model.sample(5, random_state=0).schema == frame.schema
+
+
+def test_dates_and_times_as_objects_come_back_as_objects():
+    days = [datetime.date(2020, 1, 1) + datetime.timedelta(days=int(k) // 2) for k in range(COUNT)]
+    times = [datetime.time(int(k) % 24, 5 * (int(k) % 12)) for k in RANDOM.integers(0, 999, COUNT)]
+    frame = pd.DataFrame({"day": days, "time": times, "x": RANDOM.normal(size=COUNT)})
+    model = quick().fit(frame)
+    draws = model.sample(20, random_state=0)
+    assert {type(day) for day in draws["day"]} == {datetime.date}
+    assert {type(time) for time in draws["time"]} == {datetime.time}
+    share = model.probability({"day": (None, datetime.date(2020, 6, 1))})
+    assert share == pytest.approx(np.mean([d <= datetime.date(2020, 6, 1) for d in days]), abs=0.1)
+
+
+def test_evidence_far_outside_is_answered_with_a_warning():
+    frame = pd.DataFrame({"x": RANDOM.normal(size=COUNT), "y": RANDOM.normal(size=COUNT)})
+    model = quick().fit(frame)
+    with pytest.warns(sub.tables.DataWarning, match="the given value 500 of column 'x' is far"):
+        assert np.isfinite(model.mean(given={"x": 500})["y"])
+
+
+def test_what_is_masked_is_missing():
+    array = RANDOM.normal(size=(100, 2))
+    masked = np.ma.masked_array(array, mask=RANDOM.random((100, 2)) < 0.1)
+    one = quick().fit(masked)
+    two = quick().fit(masked.filled(np.nan))
+    np.testing.assert_array_equal(one.score_samples(masked), two.score_samples(masked))

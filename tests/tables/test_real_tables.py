@@ -1,0 +1,84 @@
+"""Real tables, as they come: they fit, score finitely, and answer as their held-out rows do."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import subtractive as sub
+
+ROOT = Path(os.environ.get("SUBTRACTIVE_DATA", Path(__file__).parents[3] / "shared" / "data"))
+FOLDER = ROOT / "mixed"
+TABLES = ["weather", "randhie", "diamonds", "titanic", "survey", "cars", "airquality"]
+TABLES += ["adult", "shoppers", "magic"]
+# Of the answers within chance of held-out rows; 95 % would be expected of the truth itself.
+LEAST_SHARE = 0.9
+
+pytestmark = [
+    pytest.mark.skipif(not FOLDER.is_dir(), reason=f"there are no tables in {FOLDER}"),
+    pytest.mark.filterwarnings("ignore::subtractive.DataWarning"),
+]
+
+
+def split(name, most=10**6):
+    """Rows to fit, and held-out ones."""
+    if (FOLDER / f"{name}.csv.gz").is_file():
+        frame = pd.read_csv(FOLDER / f"{name}.csv.gz").sample(frac=1, random_state=1)
+        frame = frame.head(most).reset_index(drop=True)
+        cut = int(0.8 * len(frame))
+        return frame[:cut], frame[cut:]
+    parts = [pd.read_csv(FOLDER / f"{name}_{part}.csv.gz") for part in ("train", "test")]
+    return parts[0].sample(min(most, len(parts[0])), random_state=0), parts[1]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_fits_as_it_comes_and_scores_finitely(name):
+    train, test = split(name, 1000)
+    model = sub.SubtractiveMixture(4, max_epochs=2, random_state=0).fit(train)
+    assert np.isfinite(model.score_samples(test.head(500))).all()
+    draws = model.sample(20, random_state=0)
+    assert list(draws.columns) == list(train.columns)
+
+
+@pytest.fixture(scope="module")
+def weather():
+    train, test = split("weather")
+    return sub.SubtractiveMixture(random_state=0).fit(train), train, test
+
+
+def test_rain_is_known_from_days_without_precipitation(weather):
+    model, train, test = weather
+    frame = pd.concat([train, test])
+    dry = frame.precipitation == 0
+    rain = model.probability({"weather": "rain"}, given={"precipitation": 0})
+    assert rain == pytest.approx((frame.weather[dry] == "rain").mean(), abs=0.03)
+    assert model.probability({"precipitation": [0]}) == pytest.approx(dry.mean(), abs=0.02)
+    draws = model.sample(5000, random_state=0).precipitation
+    assert (draws == 0).mean() == pytest.approx(dry.mean(), abs=0.03)
+    assert draws.min() == 0
+
+
+def test_random_questions_about_the_weather_are_answered_as_by_held_out_rows(weather):
+    model, _, test = weather
+    assert model.check(test).share >= LEAST_SHARE
+
+
+def test_intervals_hold_as_many_held_out_cells_as_they_say(weather):
+    model, _, test = weather
+    inside = []
+    for _, row in test.head(60).iterrows():
+        rest = row.drop(["date", "temp_max"]).to_dict()
+        low, high = model.interval("temp_max", 0.9, given=rest)
+        inside.append(low <= row["temp_max"] <= high)
+    # Three standard errors of 60 cells around 90 %.
+    assert np.mean(inside) == pytest.approx(0.9, abs=0.12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["weather", "randhie", "diamonds", "adult", "shoppers", "magic"])
+def test_random_questions_are_answered_as_by_held_out_rows(name):
+    train, test = split(name)
+    model = sub.SubtractiveMixture(random_state=0).fit(train)
+    assert model.check(test.head(3000)).share >= LEAST_SHARE
