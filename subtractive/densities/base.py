@@ -30,10 +30,10 @@ from subtractive.inference.evidence import (
     given_row,
     make_evidence,
 )
-from subtractive.inference.imputation import fill_gaps, gap_questions
+from subtractive.inference.expectations import Expectations, as_row
+from subtractive.inference.imputation import fill_gaps, gap_functions
 from subtractive.inference.mode import ascend, best_rows
 from subtractive.inference.quantile import quantiles, state_quantiles
-from subtractive.inference.univariate import Answers, as_row
 from subtractive.inputs.base import InputFamily, TestFunctions
 from subtractive.inputs.test_functions import CumulativeAt, DensityAt, Moments
 from subtractive.io.files import write_tensors
@@ -77,8 +77,10 @@ class Density(nn.Module, ABC):
         """One row (n, d) for each row of evidence, given what is observed there."""
 
     @abstractmethod
-    def answer(self, evidence: Evidence, questions: Sequence[TestFunctions | None]) -> Answers:
-        """Expectations (n, q) of each variable's question given evidence; NaN where observed."""
+    def expectations(
+        self, evidence: Evidence, functions: Sequence[TestFunctions | None]
+    ) -> Expectations:
+        """Expectations (n, q) of each variable's function given evidence; NaN where observed."""
 
     @abstractmethod
     def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:
@@ -236,7 +238,7 @@ class Density(nn.Module, ABC):
         check_possible(self.log_weight(evidence).detach())
         if sample:
             return self.sample_given(evidence, generator)
-        answers = self.answer(evidence, gap_questions(evidence, self.families))
+        answers = self.expectations(evidence, gap_functions(evidence, self.families))
         return fill_gaps(evidence, self.families, answers).detach()
 
     def mode(
@@ -291,7 +293,7 @@ class Density(nn.Module, ABC):
         else:
             evidence = make_evidence(given, None, self.families, self.device)
             check_possible(self.log_weight(evidence).detach())
-        answers = self.answer(evidence, [Moments()] * self.num_variables)
+        answers = self.expectations(evidence, [Moments()] * self.num_variables)
         moments = torch.stack([answer for answer in answers if answer is not None])  # (d, n, 2)
         first, second = moments[..., 0].T, moments[..., 1].T
         mean = torch.where(evidence.observed, evidence.x.double(), first)
@@ -300,12 +302,12 @@ class Density(nn.Module, ABC):
             return mean[0], variance[0]
         return mean, variance
 
-    def _ask_one(self, variable: int, question: TestFunctions, given: Values | None) -> Tensor:
+    def _ask_one(self, variable: int, function: TestFunctions, given: Values | None) -> Tensor:
         check_variables([variable], self.num_variables)
         if given is not None and variable in given:
             raise ValueError(f"variable {variable} is given: it has no distribution left.")
-        questions = [question if v == variable else None for v in range(self.num_variables)]
-        answer = self.answer(self._given_evidence(given), questions)[variable]
+        functions = [function if v == variable else None for v in range(self.num_variables)]
+        answer = self.expectations(self._given_evidence(given), functions)[variable]
         assert answer is not None
         return answer[0]
 
@@ -376,10 +378,12 @@ class Restriction(Density):
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
         return self.density.sample_given(self.lift(evidence), generator)[:, self.keep]
 
-    def answer(self, evidence: Evidence, questions: Sequence[TestFunctions | None]) -> Answers:
-        asked = dict(zip(self.keep, questions, strict=True))
+    def expectations(
+        self, evidence: Evidence, functions: Sequence[TestFunctions | None]
+    ) -> Expectations:
+        asked = dict(zip(self.keep, functions, strict=True))
         whole = [asked.get(variable) for variable in range(self.density.num_variables)]
-        answers = self.density.answer(self.lift(evidence), whole)
+        answers = self.density.expectations(self.lift(evidence), whole)
         return [answers[variable] for variable in self.keep]
 
     def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from subtractive.densities.base import Density
 from subtractive.densities.flat_members import flat_members
 from subtractive.inference.evidence import Evidence
-from subtractive.inference.univariate import Answers
+from subtractive.inference.expectations import Expectations
 from subtractive.inputs.base import InputFamily, TestFunctions
 from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.numerics.inversion import choose_cell
@@ -91,11 +91,13 @@ class Mixture(Density):
             x = x.index_copy(0, rows, member.sample_given(evidence.rows(rows), generator))
         return x
 
-    def answer(self, evidence: Evidence, questions: Sequence[TestFunctions | None]) -> Answers:
+    def expectations(
+        self, evidence: Evidence, functions: Sequence[TestFunctions | None]
+    ) -> Expectations:
         shares = self._log_shares(evidence)
         posterior = (shares - log_sum_exp(shares)[:, None]).exp()  # (n, m)
-        members = [member.answer(evidence, questions) for member in self._densities()]
-        answers: Answers = []
+        members = [member.expectations(evidence, functions) for member in self._densities()]
+        answers: Expectations = []
         for answer, observed in zip(zip(*members, strict=True), evidence.observed.T, strict=True):
             known = [tensor for tensor in answer if tensor is not None]
             answers.append(_averaged(known, posterior, observed) if known else None)

@@ -12,10 +12,10 @@ from subtractive.circuits.circuit import Circuit
 from subtractive.densities.base import Density
 from subtractive.inference.covariance import log_tilted_plain
 from subtractive.inference.evidence import Evidence
+from subtractive.inference.expectations import Expectations, plain_expectations
 from subtractive.inference.marginal import log_integral
 from subtractive.inference.partition import log_plain_partition
 from subtractive.inference.sampling import sample_plain
-from subtractive.inference.univariate import Answers, answer_plain
 from subtractive.inputs.base import InputFamily, TestFunctions
 
 
@@ -67,8 +67,10 @@ class MonotonicCircuit(Density):
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
         return sample_plain(self.circuit, evidence, generator)
 
-    def answer(self, evidence: Evidence, questions: Sequence[TestFunctions | None]) -> Answers:
-        return answer_plain(self.circuit, evidence, questions)
+    def expectations(
+        self, evidence: Evidence, functions: Sequence[TestFunctions | None]
+    ) -> Expectations:
+        return plain_expectations(self.circuit, evidence, functions)
 
     def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:
         return log_tilted_plain(self.circuit, evidence, tilt)

@@ -12,10 +12,10 @@ from subtractive.circuits.circuit import Circuit
 from subtractive.densities.base import Density
 from subtractive.inference.covariance import log_tilted_square
 from subtractive.inference.evidence import Evidence, make_evidence
+from subtractive.inference.expectations import Expectations, square_expectations
 from subtractive.inference.marginal import log_square_integral
 from subtractive.inference.partition import check_cancellation, log_square_partition
 from subtractive.inference.sampling import sample_square
-from subtractive.inference.univariate import Answers, answer_square
 from subtractive.inputs.base import InputFamily, TestFunctions
 
 
@@ -64,8 +64,10 @@ class SquaredCircuit(Density):
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
         return sample_square(self.circuit, evidence, generator)
 
-    def answer(self, evidence: Evidence, questions: Sequence[TestFunctions | None]) -> Answers:
-        return answer_square(self.circuit, evidence, questions)
+    def expectations(
+        self, evidence: Evidence, functions: Sequence[TestFunctions | None]
+    ) -> Expectations:
+        return square_expectations(self.circuit, evidence, functions)
 
     def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:
         return log_tilted_square(self.circuit, evidence, tilt)

@@ -8,28 +8,30 @@ import torch
 from torch import Tensor
 
 from subtractive.inference.evidence import Evidence
-from subtractive.inference.univariate import Answers
+from subtractive.inference.expectations import Expectations
 from subtractive.inputs.base import InputFamily, TestFunctions
 from subtractive.inputs.test_functions import DensityAt, Moments
 
 
-def gap_questions(
+def gap_functions(
     evidence: Evidence, families: Sequence[InputFamily]
 ) -> list[TestFunctions | None]:
     """What must be known of each variable to fill its gaps; nothing if it has none."""
-    questions: list[TestFunctions | None] = []
+    functions: list[TestFunctions | None] = []
     for variable, family in enumerate(families):
         if bool(evidence.observed[:, variable].all()):
-            questions.append(None)
+            functions.append(None)
         elif family.num_states is None:
-            questions.append(Moments())
+            functions.append(Moments())
         else:
-            questions.append(DensityAt(torch.arange(family.num_states, dtype=torch.float64)))
-    return questions
+            functions.append(DensityAt(torch.arange(family.num_states, dtype=torch.float64)))
+    return functions
 
 
-def fill_gaps(evidence: Evidence, families: Sequence[InputFamily], answers: Answers) -> Tensor:
-    """The table (n, d) with its gaps filled by the answers to :func:`gap_questions`."""
+def fill_gaps(
+    evidence: Evidence, families: Sequence[InputFamily], answers: Expectations
+) -> Tensor:
+    """The table (n, d) with its gaps filled by the answers to :func:`gap_functions`."""
     columns = []
     for variable, (family, answer) in enumerate(zip(families, answers, strict=True)):
         column = evidence.x[:, variable].double()

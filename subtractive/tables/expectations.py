@@ -93,7 +93,7 @@ def expectations(
         if not group:
             continue
         asked = without_window(evidence, group[0]) if group is not free else evidence
-        answers = density.answer(asked, questions)
+        answers = density.expectations(asked, questions)
         for variable in group:
             answer = answers[variable]
             assert answer is not None
@@ -199,7 +199,7 @@ def heights(
             questions: list[TestFunctions | None] = [None] * density.num_variables
             for variable in group:
                 questions[variable] = DensityAt(torch.from_numpy(points[variable]))
-            answers = density.answer(asked, questions) if group else []
+            answers = density.expectations(asked, questions) if group else []
             # The density without the window, where it is inside, over the share of the window.
             share = np.exp(log_weight - whole if group is free else _log(density, asked) - whole)
             for variable in group:

@@ -139,7 +139,7 @@ def _shares(density: Density, free: Evidence, box: Evidence, variable: int) -> F
     questions: list[TestFunctions | None] = [None] * density.num_variables
     ends = torch.stack([box.lower[0, variable], box.upper[0, variable]])
     questions[variable] = CumulativeAt(ends)
-    answer = density.answer(free, questions)[variable]
+    answer = density.expectations(free, questions)[variable]
     assert answer is not None
     heights = answer.numpy()
     return np.asarray(np.clip(heights[:, 1] - heights[:, 0], 0.0, 1.0))

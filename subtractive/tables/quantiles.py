@@ -56,7 +56,7 @@ def _of_box(
             codes = np.append(np.clip(points[variable], *window), window)
             questions[variable] = CumulativeAt(torch.from_numpy(codes))
         asked = evidence if group is free else without_window(evidence, group[0])
-        answers = density.answer(asked, questions) if group else []
+        answers = density.expectations(asked, questions) if group else []
         for variable in group:
             answer = answers[variable]
             assert answer is not None

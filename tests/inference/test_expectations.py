@@ -12,7 +12,7 @@ from scipy import stats
 import subtractive as sub
 from subtractive.inference import marginal
 from subtractive.inference.evidence import make_evidence
-from subtractive.inference.univariate import answer_plain, answer_square, as_row
+from subtractive.inference.expectations import as_row, plain_expectations, square_expectations
 from subtractive.inputs.test_functions import CumulativeAt, DensityAt, Moments
 
 NAN = math.nan
@@ -155,7 +155,7 @@ def test_a_million_samples_agree_within_their_standard_error(make):
 
 
 @pytest.mark.parametrize(
-    ("find", "weights"), [(answer_square, "real"), (answer_plain, "positive")]
+    ("find", "weights"), [(square_expectations, "real"), (plain_expectations, "positive")]
 )
 def test_what_is_not_asked_is_none_and_what_is_observed_is_nan(find, weights):
     circuit = build("binary", "gaussian", weights=weights)

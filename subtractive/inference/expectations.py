@@ -22,17 +22,17 @@ from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import log_sum
 from subtractive.regions.folding import FoldedSchedule
 
-Answers = list[Tensor | None]
+Expectations = list[Tensor | None]
 
 
-def answer_square(
-    circuit: Circuit, evidence: Evidence, questions: Sequence[TestFunctions | None]
-) -> Answers:
+def square_expectations(
+    circuit: Circuit, evidence: Evidence, functions: Sequence[TestFunctions | None]
+) -> Expectations:
     """Expectations (n, q) for each variable under |c|² given evidence.
 
     ``None`` asks nothing of a variable. Where a variable is observed its answer is NaN.
     """
-    answers = _unanswered(evidence, questions)
+    result = _empty(evidence, functions)
     widest = max(layer.weights().shape[2] for layer in circuit.sum_layers)
     for rows, schedule in blocks(circuit, evidence, square_leaf, more_per_row=8 * widest**2):
         part = evidence.rows(rows)
@@ -47,19 +47,19 @@ def answer_square(
                 environment.real if environment.is_complex() else environment,
                 part.x[:, scope].double(),
                 part.pattern(scope),
-                [questions[variable] for variable in scope],
+                [functions[variable] for variable in scope],
             )
-            _store(answers, scope, found, rows, part)
+            _store(result, scope, found, rows, part)
 
         descend(inside(circuit, schedule, part), look)
-    return answers
+    return result
 
 
-def answer_plain(
-    circuit: Circuit, evidence: Evidence, questions: Sequence[TestFunctions | None]
-) -> Answers:
+def plain_expectations(
+    circuit: Circuit, evidence: Evidence, functions: Sequence[TestFunctions | None]
+) -> Expectations:
     """The same under a monotonic circuit: posterior shares of units, by one backward pass."""
-    answers = _unanswered(evidence, questions)
+    result = _empty(evidence, functions)
     for rows, schedule in blocks(circuit, evidence, plain_leaf):
         part = evidence.rows(rows)
         leaves = leaves_of(schedule, plain_leaves(circuit, part))
@@ -73,10 +73,10 @@ def answer_plain(
                     shares[fold],
                     part.x[:, scope].double(),
                     part.pattern(scope),
-                    [questions[variable] for variable in scope],
+                    [functions[variable] for variable in scope],
                 )
-                _store(answers, scope, found, rows, part)
-    return answers
+                _store(result, scope, found, rows, part)
+    return result
 
 
 def as_row(numbers: object, name: str) -> Tensor:
@@ -122,21 +122,21 @@ def _unit_shares(
         return torch.autograd.grad(root.sum(), factors, create_graph=wanted)
 
 
-def _unanswered(evidence: Evidence, questions: Sequence[TestFunctions | None]) -> Answers:
+def _empty(evidence: Evidence, functions: Sequence[TestFunctions | None]) -> Expectations:
     return [
         None
-        if question is None
-        else torch.full((len(evidence), question.count), math.nan, dtype=torch.float64)
-        for question in questions
+        if function is None
+        else torch.full((len(evidence), function.count), math.nan, dtype=torch.float64)
+        for function in functions
     ]
 
 
 def _store(
-    answers: Answers, scope: Sequence[int], found: Answers, rows: Tensor, part: Evidence
+    result: Expectations, scope: Sequence[int], found: Expectations, rows: Tensor, part: Evidence
 ) -> None:
     for variable, answer in zip(scope, found, strict=True):
-        before = answers[variable]
+        before = result[variable]
         if before is not None and answer is not None:
             hidden = part.observed[:, variable, None]
             answer = torch.where(hidden, math.nan, answer.expand(len(rows), -1))
-            answers[variable] = before.index_copy(0, rows, answer)
+            result[variable] = before.index_copy(0, rows, answer)
