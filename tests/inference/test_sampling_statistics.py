@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from oracles import all_states, naive_log_square
-from registry import CONTINUOUS, DISCRETE, GRAPHS, LAYERS, NUM_STATES, build
+from registry import CONTINUOUS, DISCRETE, GRAPHS, LAYERS, NUM_STATES, build, every_kind
 from scipy import stats
 
 import subtractive as sub
@@ -121,52 +121,31 @@ def check_states(p, count, log_probs=None):
     assert chi_square_p_value(drawn, states, log_probs) > LEVEL
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("family", CONTINUOUS)
-def test_samples_of_one_square(family, graph):
-    """30,000 samples of splines, whose distribution functions take longest."""
-    p = sub.SquaredCircuit(build(graph, family, d=3))
-    count = FEWER if family == "spline" else MANY
-    assert_uniform(rosenblatt(p, p.sample(count, generator=seeded(1))))
-
-
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("family", CONTINUOUS)
-def test_samples_of_three_squares(family, graph):
-    """30,000 samples."""
-    p = sub.SquaredCircuit(build(graph, family, d=4, outputs=3))
-    assert_uniform(rosenblatt(p, p.sample(FEWER, generator=seeded(2))))
-
-
-OTHER_KINDS = [
-    *itertools.product(["nested", "binary"], CONTINUOUS, ["kronecker"], ["real"]),
-    *itertools.product(["linear"], CONTINUOUS, LAYERS, ["complex"]),
-    *itertools.product(["chow-liu"], ["gaussian"], LAYERS, ["positive"]),
+SQUARES = [
+    *itertools.product(GRAPHS, CONTINUOUS, ["hadamard"], ["real"], [1, 3]),
+    *itertools.product(["nested", "binary"], CONTINUOUS, ["kronecker"], ["real"], [2]),
+    *itertools.product(["linear"], CONTINUOUS, LAYERS, ["complex"], [2]),
+    *itertools.product(["chow-liu"], ["gaussian"], LAYERS, ["positive"], [2]),
 ]
 
 
-@pytest.mark.parametrize(("graph", "family", "layer", "weights"), OTHER_KINDS)
-def test_samples_of_other_layers_and_weights(graph, family, layer, weights):
+@every_kind(("graph", "family", "layer", "weights", "outputs"), SQUARES)
+def test_samples_of_squares(graph, family, layer, weights, outputs):
     """30,000 samples."""
-    circuit = build(graph, family, layer=layer, weights=weights, outputs=2, d=3)
+    circuit = build(graph, family, layer=layer, weights=weights, outputs=outputs, d=3)
     p = sub.SquaredCircuit(circuit)
-    assert_uniform(rosenblatt(p, p.sample(FEWER, generator=seeded(3))))
+    assert_uniform(rosenblatt(p, p.sample(FEWER, generator=seeded(1))))
 
 
-@pytest.mark.parametrize("outputs", [1, 3])
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("family", DISCRETE)
-def test_samples_of_discrete_squares_against_enumeration(family, graph, outputs):
-    circuit = build(graph, family, outputs=outputs)
-    expected = naive_log_square(circuit, all_states([NUM_STATES] * 4))
-    check_states(sub.SquaredCircuit(circuit), MANY, expected)
+DISCRETE_SQUARES = [
+    *itertools.product(GRAPHS, DISCRETE, ["hadamard"], ["real"], [1, 3]),
+    *itertools.product(["binary"], DISCRETE, LAYERS, ["complex", "positive"], [2]),
+]
 
 
-@pytest.mark.parametrize("weights", ["complex", "positive"])
-@pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize("family", DISCRETE)
-def test_samples_of_other_discrete_squares_against_enumeration(family, layer, weights):
-    circuit = build("binary", family, layer=layer, weights=weights, outputs=2)
+@every_kind(("graph", "family", "layer", "weights", "outputs"), DISCRETE_SQUARES)
+def test_samples_of_discrete_squares_against_enumeration(graph, family, layer, weights, outputs):
+    circuit = build(graph, family, layer=layer, weights=weights, outputs=outputs)
     expected = naive_log_square(circuit, all_states([NUM_STATES] * 4))
     check_states(sub.SquaredCircuit(circuit), MANY, expected)
 
@@ -193,15 +172,15 @@ def additive(graph, family, *, layer="hadamard", outputs=1, d=3, units=3):
     )
 
 
-@pytest.mark.parametrize("family", NON_NEGATIVE)
-@pytest.mark.parametrize(
-    ("graph", "layer"), [*itertools.product(GRAPHS, ["hadamard"]), ("nested", "kronecker")]
-)
-def test_samples_of_additive_circuits(graph, layer, family):
-    """30,000 samples of all but Gaussians."""
+ADDITIVE = [*itertools.product(GRAPHS, ["hadamard"]), ("nested", "kronecker")]
+
+
+@every_kind(("place", "family"), list(itertools.product(ADDITIVE, NON_NEGATIVE)))
+def test_samples_of_additive_circuits(place, family):
+    """30,000 samples."""
+    graph, layer = place
     p = additive(graph, NON_NEGATIVE[family], layer=layer, outputs=2)
-    count = MANY if family == "gaussian" else FEWER
-    assert_uniform(rosenblatt(p, p.sample(count, generator=seeded(4))))
+    assert_uniform(rosenblatt(p, p.sample(FEWER, generator=seeded(4))))
 
 
 @pytest.mark.parametrize("family", ["categorical", "binomial"])
@@ -487,7 +466,9 @@ def test_latent_units_and_environments_sample_the_same_mixture():
         assert_uniform(rosenblatt(by_units, drawn))
 
 
+@pytest.mark.slow
 def test_a_shift_of_two_hundredths_of_a_standard_deviation_is_found():
+    """100,000 samples."""
     p = sub.SquaredCircuit(build("binary", "gaussian", d=3))
     shift = 0.02 * p.variance().detach().sqrt()
     for seed in range(8):
