@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.estimator import SubtractiveMixture
-from subtractive.tables.reading import Floats
+from subtractive.tables.reading import Floats, RandomState
+from subtractive.tables.validation import check_weights
 
 
 @final
@@ -21,11 +22,12 @@ class SubtractiveImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     Args:
         estimator: The density that is fitted; ``SubtractiveMixture()`` if not given.
+        random_state: That of the density.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(200, 1)) * [[1.0, 2.0]]
     >>> x[::4, 1] = np.nan
-    >>> imputer = sub.SubtractiveImputer(sub.SubtractiveMixture(4, max_epochs=2, random_state=0))
+    >>> imputer = sub.SubtractiveImputer(sub.SubtractiveMixture(4, max_epochs=2), random_state=0)
     >>> bool(np.isnan(imputer.fit_transform(x)).any())
     False
     """
@@ -33,12 +35,15 @@ class SubtractiveImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     estimator_: SubtractiveMixture
     n_features_in_: int
 
-    def __init__(self, estimator: SubtractiveMixture | None = None) -> None:
+    def __init__(
+        self, estimator: SubtractiveMixture | None = None, *, random_state: RandomState = None
+    ) -> None:
         self.estimator = estimator
+        self.random_state = random_state
 
     def fit(self, X: AnyTable, y: object = None, sample_weight: object = None) -> Self:
         """Fit the density."""
-        self.estimator_ = _fitted(self.estimator, X, sample_weight)
+        self.estimator_ = _fitted(self, X, sample_weight)
         _take_names(self, self.estimator_)
         return self
 
@@ -65,11 +70,12 @@ class SubtractiveOutlierDetector(OutlierMixin, BaseEstimator):  # type: ignore[m
     Args:
         estimator: The density that is fitted; ``SubtractiveMixture()`` if not given.
         contamination: The share of outliers among the rows of training.
+        random_state: That of the density.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(200, 2))
-    >>> mixture = sub.SubtractiveMixture(4, max_epochs=2, random_state=0)
-    >>> detector = sub.SubtractiveOutlierDetector(mixture, contamination=0.05).fit(x)
+    >>> mixture = sub.SubtractiveMixture(4, max_epochs=2)
+    >>> detector = sub.SubtractiveOutlierDetector(mixture, random_state=0).fit(x)
     >>> detector.predict([[0.0, 0.0], [50.0, 0.0]])
     array([ 1, -1])
     """
@@ -79,10 +85,15 @@ class SubtractiveOutlierDetector(OutlierMixin, BaseEstimator):  # type: ignore[m
     n_features_in_: int
 
     def __init__(
-        self, estimator: SubtractiveMixture | None = None, *, contamination: float = 0.1
+        self,
+        estimator: SubtractiveMixture | None = None,
+        *,
+        contamination: float = 0.1,
+        random_state: RandomState = None,
     ) -> None:
         self.estimator = estimator
         self.contamination = contamination
+        self.random_state = random_state
 
     def fit(self, X: AnyTable, y: object = None, sample_weight: object = None) -> Self:
         """Fit the density, and find the score below which rows are outliers."""
@@ -90,10 +101,15 @@ class SubtractiveOutlierDetector(OutlierMixin, BaseEstimator):  # type: ignore[m
             raise ValueError(
                 f"contamination must be above 0 and at most 0.5, got {self.contamination!r}."
             )
-        self.estimator_ = _fitted(self.estimator, X, sample_weight)
+        self.estimator_ = _fitted(self, X, sample_weight)
         _take_names(self, self.estimator_)
         scores = self.estimator_.score_samples(X)
-        self.offset_ = float(np.quantile(scores, self.contamination))
+        weights = check_weights(sample_weight, len(scores))
+        order = np.argsort(scores, kind="stable")
+        below = np.cumsum(weights[order]) / weights.sum()
+        # Rounding must not make one row more an outlier.
+        border = int(np.searchsorted(below, self.contamination + 1e-9, side="right"))
+        self.offset_ = float(scores[order][border])
         return self
 
     def score_samples(self, X: AnyTable) -> Floats:
@@ -116,9 +132,14 @@ class SubtractiveOutlierDetector(OutlierMixin, BaseEstimator):  # type: ignore[m
 
 
 def _fitted(
-    estimator: SubtractiveMixture | None, given: AnyTable, sample_weight: object
+    owner: SubtractiveImputer | SubtractiveOutlierDetector,
+    given: AnyTable,
+    sample_weight: object,
 ) -> SubtractiveMixture:
-    fresh = SubtractiveMixture() if estimator is None else clone(estimator)
+    """The density of an owner, whose random state counts if it has one."""
+    fresh = SubtractiveMixture() if owner.estimator is None else clone(owner.estimator)
+    if owner.random_state is not None:
+        fresh.set_params(random_state=owner.random_state)
     return fresh.fit(given, sample_weight=sample_weight)
 
 

@@ -205,7 +205,8 @@ def _side(view: View, table: Table, name: Hashable, random: np.random.Generator)
     if column.atoms and random.random() < 0.4:
         return [column.atoms[int(random.integers(len(column.atoms)))]]
     low, high = np.sort(present[random.integers(0, len(present), 2)]).tolist()
-    return [(None, high), (low, None), (low, high)][int(random.integers(3))]
+    sides = [(None, high), (low, None), (low, high)]
+    return sides[int(random.integers(3 if low < high else 2))]
 
 
 def _words(question: Question) -> str:

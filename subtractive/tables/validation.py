@@ -30,8 +30,8 @@ def read_table(given: AnyTable, estimator: object = None) -> Table:
         is_numeric = given.dtype.kind in "biuf"
         given = np.ma.filled(given.astype(np.float64), np.nan) if is_numeric else given
     array = check_array(given, dtype=np.float64, ensure_all_finite=False, estimator=estimator)
-    is_numeric = isinstance(given, np.ndarray) and given.dtype.kind in "biuf"
-    return read_array(array, given.dtype if is_numeric else np.dtype(np.float64))
+    dtype = np.asarray(given).dtype  # a list of whole numbers is an array of them
+    return read_array(array, dtype if dtype.kind in "biuf" else np.dtype(np.float64))
 
 
 def check_weights(weights: object | None, num_rows: int) -> Floats:
