@@ -158,9 +158,21 @@ CASES = (
         for name, g in GROUPS.items()
     }
 )
-every_case = pytest.mark.parametrize("case", CASES)
-some_cases = pytest.mark.parametrize("case", list(CASES)[::3])
-univariate_cases = pytest.mark.parametrize("case", [c for c in CASES if "multi" not in c])
+SQUARED = [case for case in CASES if case.startswith("squared")]
+FEW = (set(CASES) - set(SQUARED)) | set(SQUARED[::3])
+
+
+def parametrized(cases):
+    """A third of the squared circuits in every run, all of them where slow tests run."""
+    return pytest.mark.parametrize(
+        "case",
+        [pytest.param(case, marks=[] if case in FEW else [pytest.mark.slow]) for case in cases],
+    )
+
+
+every_case = parametrized(CASES)
+some_cases = parametrized(list(CASES)[::3])
+univariate_cases = parametrized([case for case in CASES if "multi" not in case])
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 Rosenblatt's transform turns samples into independent uniform numbers: each coordinate goes through
 its distribution function given those before it, by the forward pass that integrates, which the
 sampler does not use; the variables are taken in an order in which they were not drawn. Discrete
-models are compared with the enumeration of all states. Samples are 100,000 unless a test says
+models are compared with the enumeration of all states. Samples are 30,000 unless a test says
 otherwise, and seeds are fixed; were they not, one run of this file in a thousand would fail by
 chance.
 """
@@ -28,7 +28,7 @@ from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import log_sum, log_sum_of_squares
 
 DOUBLE = torch.float64
-MANY, FEWER = 100_000, 30_000
+MANY, FEWER = 30_000, 10_000
 # The false-alarm rate of one comparison: 1e-3 for all, of which there are fewer than 800.
 LEVEL = 1e-3 / 800
 
@@ -131,7 +131,7 @@ SQUARES = [
 
 @every_kind(("graph", "family", "layer", "weights", "outputs"), SQUARES)
 def test_samples_of_squares(graph, family, layer, weights, outputs):
-    """30,000 samples."""
+    """10,000 samples."""
     circuit = build(graph, family, layer=layer, weights=weights, outputs=outputs, d=3)
     p = sub.SquaredCircuit(circuit)
     assert_uniform(rosenblatt(p, p.sample(FEWER, generator=seeded(1))))
@@ -177,7 +177,7 @@ ADDITIVE = [*itertools.product(GRAPHS, ["hadamard"]), ("nested", "kronecker")]
 
 @every_kind(("place", "family"), list(itertools.product(ADDITIVE, NON_NEGATIVE)))
 def test_samples_of_additive_circuits(place, family):
-    """30,000 samples."""
+    """10,000 samples."""
     graph, layer = place
     p = additive(graph, NON_NEGATIVE[family], layer=layer, outputs=2)
     assert_uniform(rosenblatt(p, p.sample(FEWER, generator=seeded(4))))
@@ -196,7 +196,7 @@ MIXED = [sub.Gaussian(), sub.Embedding(4), sub.Spline(5, domain=(0.0, 2.0)), sub
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_samples_of_continuous_and_discrete_variables_together(graph):
-    """30,000 samples."""
+    """10,000 samples."""
     circuit = sub.Circuit(
         GRAPHS[graph](4),
         MIXED,
@@ -229,7 +229,7 @@ def other_densities():
 
 @pytest.mark.parametrize("name", list(other_densities()))
 def test_samples_of_mixtures_and_restrictions(name):
-    """30,000 samples."""
+    """10,000 samples."""
     p = other_densities()[name]
     assert_uniform(rosenblatt(p, p.sample(FEWER, generator=seeded(6))))
 
@@ -253,10 +253,10 @@ GIVEN = {
 
 @pytest.mark.parametrize("name", GIVEN)
 def test_samples_given_twenty_evidences_in_one_table(name):
-    """5,000 samples for each evidence, drawn together."""
+    """2,000 samples for each evidence, drawn together."""
     p = GIVEN[name]()
     rows = evidences(p)
-    order = torch.randperm(20 * 5000, generator=seeded(8)) % 20
+    order = torch.randperm(20 * 2000, generator=seeded(8)) % 20
     drawn = p.sample(given=rows[order], generator=seeded(9))
     for k, row in enumerate(rows):
         given = (~row.isnan()).nonzero()[:, 0].tolist()
@@ -265,23 +265,23 @@ def test_samples_given_twenty_evidences_in_one_table(name):
 
 
 def test_samples_given_evidence_by_name():
-    """10,000 samples for each evidence."""
+    """3,000 samples for each evidence."""
     p = GIVEN["squared"]()
     for row in evidences(p)[:6]:
         given = {v: value for v, value in enumerate(row.tolist()) if not math.isnan(value)}
-        drawn = p.sample(10_000, given=given, generator=seeded(10))
+        drawn = p.sample(3000, given=given, generator=seeded(10))
         assert_uniform(rosenblatt(p, drawn, list(given)))
 
 
 @pytest.mark.parametrize("kind", ["squared", "additive"])
 def test_samples_given_twenty_evidences_against_enumeration(kind):
-    """5,000 samples for each evidence, drawn together."""
+    """2,000 samples for each evidence, drawn together."""
     if kind == "squared":
         p = sub.SquaredCircuit(build("binary", "embedding", outputs=2))
     else:
         p = additive("linear", DISCRETE["categorical"], d=4)
     rows = evidences(p)
-    drawn = p.sample(given=rows.repeat(5000, 1), generator=seeded(11)).reshape(5000, 20, 4)
+    drawn = p.sample(given=rows.repeat(2000, 1), generator=seeded(11)).reshape(2000, 20, 4)
     states = all_states([NUM_STATES] * 4)
     for k, row in enumerate(rows):
         possible = states[((states == row) | row.isnan()).all(1)]
@@ -383,14 +383,14 @@ def multivariate(name):
 
 @pytest.mark.parametrize("name", MULTIVARIATE)
 def test_samples_of_regions_of_several_variables(name):
-    """30,000 samples."""
+    """10,000 samples."""
     circuit = multivariate(name)
     drawn = sub.SquaredCircuit(circuit).sample(FEWER, generator=seeded(12))
     assert_uniform(rosenblatt_of_terms(gaussian_terms(circuit), drawn))
 
 
 def test_samples_of_regions_that_are_partly_given():
-    """30,000 samples, given x_1 and in half of the rows x_2 too."""
+    """10,000 samples, given x_1 and in half of the rows x_2 too."""
     circuit = multivariate("two regions")
     p = sub.SquaredCircuit(circuit)
     table = torch.full((FEWER, 4), math.nan, dtype=DOUBLE)
@@ -407,7 +407,7 @@ def test_samples_of_regions_that_are_partly_given():
 
 
 def test_additive_regions_of_several_variables():
-    """30,000 samples of Σ_k w_k N_k, drawn by units and as a sum of squares of √N_k."""
+    """10,000 samples of Σ_k w_k N_k, drawn by units and as a sum of squares of √N_k."""
     one, both = twins(sub.MultivariateGaussian(), sub.flat([[0, 1, 2]]))
     circuit = both.circuit
     terms = gaussian_terms(circuit)
@@ -472,7 +472,7 @@ def test_a_shift_of_two_hundredths_of_a_standard_deviation_is_found():
     p = sub.SquaredCircuit(build("binary", "gaussian", d=3))
     shift = 0.02 * p.variance().detach().sqrt()
     for seed in range(8):
-        drawn = p.sample(MANY, generator=seeded(seed)) + shift
+        drawn = p.sample(100_000, generator=seeded(seed)) + shift
         assert smallest_p_value(rosenblatt(p, drawn)) < LEVEL
 
 
