@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.utils import check_random_state
 
 from subtractive.inference.evidence import Evidence
 from subtractive.tables.columns import Column, Numeric, States
@@ -279,6 +278,8 @@ def as_generator(random_state: RandomState) -> torch.Generator:
 
 def draw_seed(random_state: RandomState) -> int:
     """A seed drawn as scikit-learn does from an int, a ``RandomState`` or ``None``."""
+    from sklearn.utils import check_random_state  # which takes long to import
+
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
