@@ -12,6 +12,8 @@ def test_laws_hold(law, graph, family, layer, weights, outputs):
 
 
 def test_a_covering_has_all_pairs_of_choices():
+    few = covering(KINDS)
+    assert len(few) < len(KINDS) / 10
     for one, other in itertools.combinations(range(5), 2):
         every = {(kind[one], kind[other]) for kind in KINDS}
-        assert {(kind[one], kind[other]) for kind in covering(KINDS)} == every
+        assert {(kind[one], kind[other]) for kind in few} == every

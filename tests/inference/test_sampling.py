@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from registry import FAMILIES, GRAPHS, LAYERS, build, points
+from registry import FAMILIES, GRAPHS, LAYERS, build, every_kind, points
 
 import subtractive as sub
 from subtractive.inference import marginal
@@ -64,7 +64,7 @@ def nothing(n, d):
     return torch.full((n, d), NAN, dtype=DOUBLE)
 
 
-@pytest.mark.parametrize(
+@every_kind(
     ("graph", "family", "layer", "weights", "outputs"),
     [
         *itertools.product(GRAPHS, INVERTED, LAYERS, ["real"], [1, 3]),
@@ -77,9 +77,7 @@ def test_samples_are_quantiles_of_the_uniform_numbers(graph, family, layer, weig
     check_undone(sub.SquaredCircuit(circuit), nothing(20, 4))
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize("family", INVERTED)
-@pytest.mark.parametrize("graph", GRAPHS)
+@every_kind(("graph", "family", "layer"), list(itertools.product(GRAPHS, INVERTED, LAYERS)))
 def test_samples_given_other_things_in_each_row_are_quantiles_too(graph, family, layer):
     weights = "complex" if layer == "hadamard" else "real"
     circuit = build(graph, family, layer=layer, weights=weights, outputs=2)
