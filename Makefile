@@ -13,7 +13,7 @@ JOBS ?= 2
 LOWEST ?= tests/cli tests/densities tests/inference tests/io tests/learning/test_loop.py \
     tests/tables tests/test_readme.py tests/test_storage.py
 PEER := benchmarks/.cirkit/bin/python
-BENCH ?= $(wildcard benchmarks/[a-z]*.py)
+BENCH ?= $(filter-out benchmarks/checkouts.py,$(wildcard benchmarks/[a-z]*.py))
 
 .PHONY: help setup demo experiments test test-all test-lowest check check-format check-lint check-types format budgets bench bench-training clean
 

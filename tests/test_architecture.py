@@ -180,7 +180,7 @@ PLANTED = {
         "def f():\n    import torch.nn",
         "regions must not import torch",
     ),
-    "studies": ("demo.py", "from studies.data import real", "demo must not import studies"),
+    "studies": ("cli/demo.py", "from studies.data import real", "cli must not import studies"),
     "unknown": ("helpers/misc.py", "", "helpers has no place in ORDER"),
 }
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self, final
 
+import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from subtractive.densities.base import Density
 from subtractive.io.files import write_tensors
 from subtractive.learning.history import History
 from subtractive.tables import queries
+from subtractive.tables.columns import States
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.model_selection import FitInterrupted, Learned, Recipe
 from subtractive.tables.queries import draw_seed
@@ -28,6 +31,12 @@ from subtractive.tables.table_density import TableQueries
 from subtractive.tables.training_rows import Rows, merge
 from subtractive.tables.validation import check_weights, read_table
 from subtractive.tables.view import View
+
+
+def _has_states(asked: TableQueries) -> bool:
+    """Whether there is a column whose values have probabilities."""
+    view = asked._view()
+    return any(isinstance(view.schema.variables[v], States) for v in view.variables.values())
 
 
 @final
@@ -165,6 +174,12 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         }
         description = {"density": self.density_.describe(), "estimator": estimator}
         write_tensors(path, "model", self.density_.state_dict(), description)
+
+    @available_if(_has_states)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: AnyTable, column: Hashable) -> pd.DataFrame:
+        """The probabilities of a column's values given the other columns of each row."""
+        index = getattr(X, "index", None)
+        return queries.predict_proba(self._view(), self._read(X), column, index)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

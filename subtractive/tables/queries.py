@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.utils import check_random_state
 
 from subtractive.inference.evidence import Evidence
 from subtractive.tables.columns import Column, Numeric, States
@@ -187,11 +186,15 @@ def _typical(view: View, x: torch.Tensor) -> dict[Hashable, Values]:
     numbers = row_expectations(view, x, gaps)
     filled: dict[Hashable, Values] = {}
     for name in view.names:
-        place = view.schema.place.get(name, -1)
-        if place in numbers:
-            filled[name] = _typical_values(view.schema.variables[place], numbers[place])
-        else:
+        place = view.schema.place.get(name)
+        if place is None or place not in view.variables.values():
             filled[name] = np.array([view.values.get(name)] * len(x))
+            continue
+        column, codes = view.schema.variables[place], x[:, place].numpy()
+        filled[name] = column.decode(np.nan_to_num(codes))  # known by way of a copy
+        if place in numbers:
+            values = _typical_values(column, numbers[place])
+            filled[name] = np.where(np.isnan(codes), values, filled[name])
     return filled
 
 
@@ -279,6 +282,8 @@ def as_generator(random_state: RandomState) -> torch.Generator:
 
 def draw_seed(random_state: RandomState) -> int:
     """A seed drawn as scikit-learn does from an int, a ``RandomState`` or ``None``."""
+    from sklearn.utils import check_random_state  # which takes long to import
+
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 

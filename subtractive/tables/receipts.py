@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from scipy.stats import binom
+from scipy.special import bdtr, bdtrc
 
 from subtractive.tables.columns import Numeric, States
 from subtractive.tables.conditions import CodeSet, Sets, both, event_sets, given_sets
@@ -188,7 +188,7 @@ def _p_value(hits: int, rows: int, probability: float) -> float:
     """Of the two-sided binomial test that the event has this probability."""
     if rows == 0:
         return math.nan
-    below, above = binom.cdf(hits, rows, probability), binom.sf(hits - 1, rows, probability)
+    below, above = bdtr(hits, rows, probability), bdtrc(hits - 1, rows, probability)
     return float(min(1.0, 2 * min(below, above)))
 
 

@@ -11,6 +11,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
+from subtractive.io.schema import check_facts
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.containers import ArrayContainer, Container, FrameContainer
 from subtractive.tables.grids import Grid
@@ -60,6 +61,7 @@ def _made(data: Any) -> Any:  # noqa: ANN401 - a column, or a part of one
     kind = PARTS[data["type"]]
     if set(facts) != {entry.name for entry in fields(kind)}:
         raise ValueError(f"{kind.__name__} has other facts than {sorted(facts)}.")
+    check_facts(kind, facts)
     if "dtype" in facts:
         facts["dtype"] = _number_type(facts["dtype"])
     return kind(**facts)

@@ -64,6 +64,8 @@ def _check_names(schema: Schema) -> None:
         raise ValueError("a variable belongs to no column.")
     if any(schema.place.get(c.name) != i for i, c in enumerate(schema.variables)):
         raise ValueError("a variable is named after a column that is not its own.")
+    if not set(schema.constants) <= set(names) - set(schema.place):
+        raise ValueError("a constant is named that is no column, or one of a variable.")
     if not all(map(is_scalar, schema.constants.values())):
         raise ValueError("a constant column has no value.")
 

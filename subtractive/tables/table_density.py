@@ -8,20 +8,12 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import pandas as pd
-from sklearn.utils.metaestimators import available_if
 
 from subtractive.tables import queries, receipts, summaries
-from subtractive.tables.columns import States
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.reading import Floats, RandomState, Table
 from subtractive.tables.receipts import Check, Receipt
 from subtractive.tables.view import Given, View
-
-
-def _has_states(asked: TableQueries) -> bool:
-    """Whether there is a column whose values have probabilities."""
-    view = asked._view()
-    return any(isinstance(view.schema.variables[v], States) for v in view.variables.values())
 
 
 class TableQueries(ABC):
@@ -162,12 +154,6 @@ class TableQueries(ABC):
         names = list(view.variables)
         return pd.DataFrame({name: queries.predict(view, table, name, index) for name in names})
 
-    @available_if(_has_states)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: AnyTable, column: Hashable) -> pd.DataFrame:
-        """The probabilities of a column's values given the other columns of each row."""
-        index = getattr(X, "index", None)
-        return queries.predict_proba(self._view(), self._read(X), column, index)
-
 
 @final
 @dataclass(frozen=True)
@@ -178,6 +164,11 @@ class TableDensity(TableQueries):
 
     def _view(self) -> View:
         return self.view
+
+    def predict_proba(self, X: AnyTable, column: Hashable) -> pd.DataFrame:
+        """The probabilities of a column's values given the other columns of each row."""
+        index = getattr(X, "index", None)
+        return queries.predict_proba(self.view, self._read(X), column, index)
 
     def _read(self, X: AnyTable) -> Table:
         return self.view.read(X)

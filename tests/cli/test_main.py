@@ -150,9 +150,11 @@ def test_imputation_keeps_what_is_there(run):
 
 
 EVENTS = {
-    "age>40": {"age": (40, None)},
+    # Ages are on a grid: whether an end belongs to an interval makes a difference.
+    "age>40": {"age": (40.05, None)},
+    "age>=40": {"age": (40, None)},
     "age <= 40": {"age": (None, 40)},
-    "30<age<=40": {"age": (30, 40)},
+    "30<age<=40": {"age": (30.05, 40)},
     "city=Oslo": {"city": ["Oslo"]},
     "city=Oslo,Molde": {"city": ["Oslo", "Molde"]},
     "owner=true": {"owner": [True]},
@@ -175,7 +177,8 @@ def test_several_events_are_joined(run, folder):
     phrases = ["age>30", "age<50", "city=Oslo"]
     flags = [word for phrase in phrases for word in ("--probability", phrase)]
     answer = json.loads(run("query", "people.model", *flags)[1])
-    expected = model.probability({"age": (30, 50), "city": ["Oslo"]})
+    inside = 30.05, 49.95
+    expected = model.probability({"age": inside, "city": ["Oslo"]})
     assert answer["probability"] == pytest.approx(expected, rel=1e-9)
 
 
@@ -221,7 +224,7 @@ def test_names_may_hold_signs(run, tmp_path):
         assert answer["probability"] == pytest.approx(model.probability(event), rel=1e-9)
 
 
-@pytest.mark.filterwarnings("always:in the text column")
+@pytest.mark.filterwarnings("always:in the text column", "always::subtractive.DataWarning")
 def test_words_for_missing_values_are_told(run, tmp_path):
     frame = people().assign(city=people()["city"].fillna("NA"))
     frame.to_csv(tmp_path / "words.csv", index=False)
@@ -230,8 +233,8 @@ def test_words_for_missing_values_are_told(run, tmp_path):
     count = int(people()["city"].isna().sum())
     assert f"in the text column 'city', cells with 'NA' ({count}) are taken as missing" in err
     code, _, err = run("score", "people.model", tmp_path / "words.csv", "--missing", "")
-    assert code == 2
-    assert "'NA', which is not among its 3 categories" in err
+    assert code == 0
+    assert f"integrated out: column 'city' in {count} rows, such as 'NA'" in err
 
 
 def test_a_full_disk_is_a_mistake_of_no_program(run, tmp_path):
@@ -335,7 +338,7 @@ BAD = {
     ),
     "a repeated name": (["fit", "repeated.csv", "-o", "m"], "the column 'age' occurs twice"),
     "a repeated name, scored": (["score", "people.model", "repeated.csv"], "'age' occurs twice"),
-    "large numbers": (["fit", "large.csv", "-o", "m"], "whole numbers beyond 2**53"),
+    "large numbers": (["fit", "large.csv", "-o", "m"], "every column is constant or set aside"),
     "a part": (["score", "people.model", "people.csv", "--part", "3/2"], "a part is i/n"),
     "a part of a pipe": (["score", "people.model", "-", "--part", "1/2"], "only parts of"),
     "order of categories": (

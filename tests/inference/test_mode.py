@@ -41,7 +41,7 @@ def test_the_global_mode_of_small_discrete_models_is_found():
 @pytest.mark.parametrize("given", [None, {1: 0.7}, {0: -2.0, 2: 1.0}])
 def test_the_mode_of_a_gaussian_is_its_mean(given):
     circuit = sub.Circuit(
-        sub.flat([[0, 1, 2]]), sub.MultivariateGaussian(), num_units=1, dtype=torch.float64
+        sub.flat([[0, 1, 2]]), sub.MultivariateGaussian(), num_units=1, seed=0, dtype=torch.float64
     )
     with torch.no_grad():
         circuit.input_layers[0].lower.normal_(generator=seeded(0))

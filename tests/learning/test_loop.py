@@ -325,14 +325,26 @@ def test_the_history_is_a_table():
     assert history.epochs[0]._fields[:3] == ("epoch", "train", "valid")
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
 def test_progress_shows_both_likelihoods(monkeypatch):
-    shown = io.StringIO()
+    shown = Terminal()
     monkeypatch.setattr("sys.stderr", shown)
     sub.fit(model(), table(), table(50, seed=1), max_epochs=2)
     last = shown.getvalue().splitlines()[-1]
     assert "2/2" in last
     assert "train=" in last
     assert "valid=" in last
+
+
+def test_progress_is_quiet_where_nobody_watches(monkeypatch):
+    written = io.StringIO()
+    monkeypatch.setattr("sys.stderr", written)
+    sub.fit(model(), table(), max_epochs=2)
+    assert written.getvalue() == ""
 
 
 def test_mixtures_and_monotonic_circuits_train_too():

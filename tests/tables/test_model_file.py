@@ -123,8 +123,9 @@ def use(model, path):
     gaps = own.astype(object)
     for number, name in enumerate(own.columns):
         gaps.loc[number % 6, name] = None
-    assert not model.impute(gaps).isna().any().any()
-    assert model.mean_.shape == (len(own.columns),)
+    modelled = [name for name in own.columns if name not in model.schema_.aside]
+    assert not model.impute(gaps)[modelled].isna().any().any()
+    assert len(model.mean()) == len(own.columns)
     str(model.history_)
     model.save(path)
     np.testing.assert_array_equal(sub.load(path).score_samples(own), scores)
@@ -154,20 +155,17 @@ FORGED = {
     "a setting": (("parameters", "kind"), "cubed"),
     "a seed": (("parameters", "random_state"), -1),
     "unknown": (("parameters", "unknown"), "guess"),
-    "kinds of columns": (("parameters", "columns"), {"real": "continuous"}),
+    "kinds of columns": (("parameters", "schema"), {"real": "continuous"}),
     "an epoch": (("history", "epochs", 0, 0), "first"),
     "a score": (("history", "best_score"), []),
-    "a type of a fact": (("schema", "variables", 0, "unit"), "1"),
-    "a negative unit": (("schema", "variables", 0, "unit"), -1.0),
-    "a huge unit": (("schema", "variables", 0, "unit"), 1e308),
+    "a type of a fact": (("schema", "variables", 0, "low"), "1"),
     "bounds": (("schema", "variables", 2, "high"), -1.0),
-    "a direction": (("schema", "variables", 1, "direction"), 2),
     "a repeated state": (("schema", "variables", 5, "values", 0), "b"),
     "a repeated name": (("schema", "names", 0), "half"),
     "a number for a name": (("schema", "names", 0), 3),
     "a place": (("schema", "place", 0), 1),
-    "a constant": (("schema", "constants", 10), None),
-    "a type of a column": (("schema", "look", "frame", 5), {"dtype": "float64"}),
+    "a constant": (("schema", "constants", 0), ["fixed", None]),
+    "a type of a column": (("schema", "container", "frame", 5), {"dtype": "float64"}),
 }
 
 

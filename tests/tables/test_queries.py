@@ -209,3 +209,14 @@ def test_a_check_finds_a_model_that_is_wrong(model):
     found = model.check(model.sample(400, random_state=5), n_questions=60)
     assert found.share > 0.85  # 95 % are expected of the model's own samples
     assert len(found.to_frame()) == 60
+
+
+def test_a_gap_is_filled_from_a_copy_of_its_column():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=100), "b": rng.normal(size=100)})
+    frame["copy"] = frame["a"]
+    with pytest.warns(sub.DataWarning):
+        model = sub.SubtractiveMixture(2, max_epochs=1, random_state=0).fit(frame)
+    gaps = frame.copy()
+    gaps.loc[0, "a"] = gaps.loc[1, "copy"] = np.nan
+    pd.testing.assert_frame_equal(model.impute(gaps), frame)

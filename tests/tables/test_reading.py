@@ -4,24 +4,29 @@ import pandas as pd
 import pytest
 
 import subtractive as sub
-from subtractive.tables.reading import read_mapping
+from subtractive.tables.reading import Content, read_mapping
 
 LARGE = {
     "whole": [2**53 + 1, 2**53 + 2, 3],
     "beyond 64 bits": [10**30 + number for number in range(3)],
     "negative": [-(10**30), 1, 2],
-    "among fractions": [0.5, 1.5, 10**30],
     "with gaps": [None, 10**30, 1],
 }
 
 
 @pytest.mark.parametrize("values", LARGE.values(), ids=LARGE)
-def test_whole_numbers_that_cannot_be_told_apart_are_refused_among_objects(values):
+def test_whole_numbers_that_cannot_be_told_apart_are_set_aside_among_objects(values):
     frame = pd.DataFrame({"id": pd.Series(values, dtype=object), "x": [1.0, 2.0, 3.0]})
-    with pytest.raises(ValueError, match=r"column 'id' holds whole numbers beyond 2\*\*53"):
-        sub.SubtractiveMixture().fit(frame)
-    with pytest.raises(ValueError, match=r"column 'id' holds whole numbers beyond 2\*\*53"):
-        read_mapping({"id": max(values, key=lambda value: abs(value or 0))})
+    with pytest.warns(sub.DataWarning, match=r"'id' \(its whole numbers are beyond 2\*\*53"):
+        schema = sub.tables.Schema.infer(frame)
+    assert schema.aside == ("id",)
+    (column,) = read_mapping({"id": max(values, key=lambda value: abs(value or 0))})
+    assert column.content is Content.OTHER
+
+
+def test_large_whole_numbers_among_fractions_are_numbers():
+    (column,) = read_mapping({"x": 10.0**30})
+    assert column.content is Content.REAL
 
 
 def test_whole_numbers_up_to_the_limit_are_read():
