@@ -238,7 +238,7 @@ def use(density):
     density.variance()
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(150, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("make", [make for make, _ in DENSITIES.values()], ids=DENSITIES)
 def test_forged_descriptions_are_refused_or_those_of_other_models(make, count, tmp_path):
     """The checksum is right, as an attacker's would be: the description itself must not harm."""

@@ -159,11 +159,11 @@ CASES = (
     }
 )
 SQUARED = [case for case in CASES if case.startswith("squared")]
-FEW = (set(CASES) - set(SQUARED)) | set(SQUARED[::3])
+FEW = (set(CASES) - set(SQUARED) | set(SQUARED[::3])) - {"nested_restriction gaussian"}
 
 
 def parametrized(cases):
-    """A third of the squared circuits in every run, all of them where slow tests run."""
+    """A third of the squared circuits in every run, everything where slow tests run."""
     return pytest.mark.parametrize(
         "case",
         [pytest.param(case, marks=[] if case in FEW else [pytest.mark.slow]) for case in cases],

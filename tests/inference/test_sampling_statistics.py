@@ -489,12 +489,13 @@ def a_sibling_left_out(request, monkeypatch):
     monkeypatch.setattr(layers, "below_hadamard", forgetful)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("a_sibling_left_out")
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_a_sibling_left_out_is_found(graph):
     """10,000 samples are enough."""
     p = sub.SquaredCircuit(build(graph, "gaussian", d=3))
-    for seed in range(3):
+    for seed in range(8):
         drawn = p.sample(10_000, generator=seeded(seed))
         assert smallest_p_value(rosenblatt(p, drawn)) < LEVEL
 
@@ -506,6 +507,6 @@ def test_a_sibling_left_out_is_found_by_counts_of_states(graph):
     p = sub.SquaredCircuit(build(graph, "embedding"))
     states = all_states([NUM_STATES] * 4)
     log_probs = p.log_prob(states).detach()
-    for seed in range(3):
+    for seed in range(8):
         drawn = p.sample(10_000, generator=seeded(seed))
         assert chi_square_p_value(drawn, states, log_probs) < LEVEL
