@@ -50,9 +50,9 @@ def log_square(circuit, x):
     return fast
 
 
-def check_finite_slopes(circuit, value):
-    slopes = torch.autograd.grad(value, list(circuit.parameters()))
-    assert all(slope.isfinite().all() for slope in slopes)
+def check_finite_gradients(circuit, value):
+    grads = torch.autograd.grad(value, list(circuit.parameters()))
+    assert all(grad.isfinite().all() for grad in grads)
 
 
 THOUSAND = [
@@ -72,7 +72,7 @@ def test_a_thousand_variables_with_log_densities_of_minus_a_hundred_thousand(gra
     exact = mp_log_square(circuit, x[0].tolist()) / 2
     assert -1.3e5 < exact < -0.7e5
     torch.testing.assert_close(value.item(), exact, rtol=1e-11, atol=0)
-    check_finite_slopes(circuit, value.sum())
+    check_finite_gradients(circuit, value.sum())
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
@@ -92,7 +92,7 @@ def test_narrow_gaussians_in_512_variables(graph):
     for n in range(2):
         exact = mp_log_square(circuit, x[n].tolist())
         torch.testing.assert_close(value[n].item(), exact, rtol=1e-11, atol=0)
-    check_finite_slopes(circuit, value.sum())
+    check_finite_gradients(circuit, value.sum())
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -105,7 +105,7 @@ def test_ten_thousand_standard_deviations_out(graph, layer):
         exact = mp_log_square(circuit, row)
         assert exact < -1e8
         torch.testing.assert_close(value[n].item(), exact, rtol=1e-12, atol=0)
-    check_finite_slopes(circuit, value.sum())
+    check_finite_gradients(circuit, value.sum())
 
 
 def chain(means, dtype=REAL):
@@ -133,9 +133,9 @@ def test_components_that_were_lost_are_missed_further_up(means, dtype):
     exact = mp_log_square(circuit, x[0].tolist())
     rounding = 1e-12 if dtype == REAL else 1e-6
     torch.testing.assert_close(value.item(), exact, rtol=rounding, atol=0)
-    # A weight of zero would join the best parts of both components: its slope may overflow.
-    slopes = torch.autograd.grad(value.sum(), list(circuit.parameters()))
-    assert not any(slope.isnan().any() for slope in slopes)
+    # A weight of zero would join the best parts of both components: its gradient may overflow.
+    grads = torch.autograd.grad(value.sum(), list(circuit.parameters()))
+    assert not any(grad.isnan().any() for grad in grads)
 
 
 @pytest.mark.parametrize("missing", [[], [0], [1, 3], [2, 3], [0, 1, 2]])
@@ -175,7 +175,7 @@ def test_a_dominant_unit_that_is_cut_off_leaves_the_exact_answer(layer, size, dt
         exact = mp_log_square(circuit, row)
         rounding = 1e-12 if dtype == REAL else 1e-6
         torch.testing.assert_close(value[n].item(), exact, rtol=rounding, atol=0)
-    check_finite_slopes(circuit, value.sum())
+    check_finite_gradients(circuit, value.sum())
 
 
 def underflowing():
@@ -191,7 +191,7 @@ def test_a_partition_function_that_underflows_is_exact():
     exact = mp_log_partition(circuit)
     assert exact < -1800
     torch.testing.assert_close(log_square_partition(circuit).item(), exact, rtol=1e-12, atol=0)
-    check_finite_slopes(circuit, log_square_partition(circuit))
+    check_finite_gradients(circuit, log_square_partition(circuit))
 
 
 def test_underflow_is_not_taken_for_cancellation():
@@ -233,7 +233,7 @@ def test_products_of_many_small_numbers_do_not_vanish(name, dtype):
     expected = np.logaddexp.reduce(logs, (0, 1))
     actual = sub.SquaredCircuit(circuit).log_partition().item()
     np.testing.assert_allclose(actual, expected, rtol=1e-12 if dtype == REAL else 1e-6)
-    check_finite_slopes(circuit, value.sum())
+    check_finite_gradients(circuit, value.sum())
 
 
 def test_products_of_many_vectors_beside_grams_stay_exact():
@@ -275,7 +275,7 @@ def test_exactly_cancelling_twins_are_exactly_zero(graph):
     p, x = sub.SquaredCircuit(circuit), points("gaussian", 5, 4)
     value = p.log_square(x)
     assert (value == -math.inf).all()
-    check_finite_slopes(circuit, value.sum())
+    check_finite_gradients(circuit, value.sum())
     log_abs, sign = circuit.log_abs(x)
     assert (log_abs == -math.inf).all()
     assert not sign.any()
@@ -294,10 +294,10 @@ def test_a_density_that_vanishes_at_a_point_is_minus_infinity_there_only():
     value = sub.SquaredCircuit(circuit).log_prob(x)
     assert value[0] == -math.inf
     assert value[1:].isfinite().all()
-    check_finite_slopes(circuit, value.sum())
-    (slope,) = torch.autograd.grad(sub.SquaredCircuit(circuit).log_prob(x).sum(), x)
-    assert slope[0] == 0
-    assert slope.isfinite().all()
+    check_finite_gradients(circuit, value.sum())
+    (grad,) = torch.autograd.grad(sub.SquaredCircuit(circuit).log_prob(x).sum(), x)
+    assert grad[0] == 0
+    assert grad.isfinite().all()
 
 
 def test_one_output_that_vanishes_does_not_hide_the_others():
@@ -307,7 +307,7 @@ def test_one_output_that_vanishes_does_not_hide_the_others():
     x = points("gaussian", 3, 2)
     value = log_square(circuit, x)
     assert value.isfinite().all()
-    check_finite_slopes(circuit, value.sum())
+    check_finite_gradients(circuit, value.sum())
 
 
 @pytest.mark.parametrize(("graph", "d"), [("flat", 1), ("flat", 2), ("linear", 3), ("binary", 4)])
@@ -360,7 +360,7 @@ def test_the_size_of_the_weights_does_not_matter(layer, dtype, size):
         torch.testing.assert_close(q.log_prob(x), p.log_prob(x), **close)
         difference = (q.log_partition() - p.log_partition()).item()
     torch.testing.assert_close(difference, 6 * math.log(size), **close)
-    check_finite_slopes(scaled, q.log_square(x).sum())
+    check_finite_gradients(scaled, q.log_square(x).sum())
 
 
 @pytest.mark.parametrize("size", [1e-160, 1e160])
@@ -412,5 +412,5 @@ def test_laws_hold_for_sparse_weights_and_impossible_states():
     assert 0 < impossible.sum() < len(x)
     assert ((value == -math.inf) == impossible).all()
     torch.testing.assert_close(value.exp().sum().item(), 1.0, rtol=0, atol=1e-12)
-    check_finite_slopes(circuit, value[~impossible].sum())
-    check_finite_slopes(circuit, p.log_prob(x).sum())
+    check_finite_gradients(circuit, value[~impossible].sum())
+    check_finite_gradients(circuit, p.log_prob(x).sum())

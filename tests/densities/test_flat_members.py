@@ -33,7 +33,7 @@ FAMILIES = [sub.MultivariateGaussian(norm=2), sub.SemiTiedGaussian(norm=2)]
 
 @pytest.mark.parametrize("family", FAMILIES, ids=["multivariate", "tied"])
 @pytest.mark.parametrize("kind", ["squared", "monotonic"])
-def test_values_and_slopes_are_those_of_the_members(family, kind):
+def test_values_and_gradients_are_those_of_the_members(family, kind):
     members = [member(seed, family=family, kind=kind) for seed in range(3)]
     mixture, x = sub.Mixture(members, weights=[1, 2, 3]), rows()
     assert flat_members(members) is not None
@@ -43,9 +43,9 @@ def test_values_and_slopes_are_those_of_the_members(family, kind):
     expected = expected.logsumexp(0)
     torch.testing.assert_close(mixture.log_prob(x), expected, rtol=1e-12, atol=1e-12)
     parameters = list(mixture.parameters())
-    slopes = torch.autograd.grad(mixture.log_prob(x).sum(), parameters)
-    for slope, wanted in zip(slopes, torch.autograd.grad(expected.sum(), parameters), strict=True):
-        torch.testing.assert_close(slope, wanted, rtol=1e-9, atol=1e-11)
+    grads = torch.autograd.grad(mixture.log_prob(x).sum(), parameters)
+    for grad, wanted in zip(grads, torch.autograd.grad(expected.sum(), parameters), strict=True):
+        torch.testing.assert_close(grad, wanted, rtol=1e-9, atol=1e-11)
 
 
 def test_many_rows_in_blocks(monkeypatch):

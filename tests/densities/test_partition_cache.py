@@ -102,7 +102,7 @@ def test_another_precision_is_noticed():
     torch.testing.assert_close(density.log_prob(x), fresh_log_prob(density, x), rtol=0, atol=0)
 
 
-def test_slopes_are_those_of_a_density_that_was_never_asked():
+def test_gradients_are_those_of_a_density_that_was_never_asked():
     asked, fresh, x = squared(), squared(), torch.randn(3, 4)
     with torch.no_grad():
         asked.log_prob(x)

@@ -43,11 +43,11 @@ def test_cumulants_are_gradient_and_hessian_at_zero():
         return (t[0] + 2 * t[1] + t[0] * t[1] + 3 * t[1].square()).exp().log1p()
 
     mean, covariance = cumulants(function, 2)
-    # log(1 + exp u) has slope 1/2 and curvature 1/4 at u = 0.
-    slope = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    # log(1 + exp u) has derivative 1/2 and curvature 1/4 at u = 0.
+    grad = torch.tensor([1.0, 2.0], dtype=torch.float64)
     curvature = torch.tensor([[0.0, 1.0], [1.0, 6.0]], dtype=torch.float64)
-    torch.testing.assert_close(mean, 0.5 * slope, rtol=1e-12, atol=0)
-    expected = 0.5 * curvature + 0.25 * slope[:, None] * slope
+    torch.testing.assert_close(mean, 0.5 * grad, rtol=1e-12, atol=0)
+    expected = 0.5 * curvature + 0.25 * grad[:, None] * grad
     torch.testing.assert_close(covariance, expected, rtol=1e-12, atol=0)
 
 

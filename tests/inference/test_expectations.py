@@ -199,11 +199,11 @@ def test_gradients_of_means_variances_and_distribution_functions_are_exact(name)
 
 
 @pytest.mark.parametrize("make", [squared, monotonic, DENSITIES["mixture"]])
-def test_the_slope_of_the_distribution_function_is_the_density(make):
+def test_the_gradient_of_the_distribution_function_is_the_density(make):
     p = make()
     line = torch.linspace(-3, 3, 7, dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(p.cdf(1, line, {0: 0.3}).sum(), line)
-    torch.testing.assert_close(slope, p.pdf(1, line, {0: 0.3}), rtol=1e-9, atol=1e-12)
+    (grad,) = torch.autograd.grad(p.cdf(1, line, {0: 0.3}).sum(), line)
+    torch.testing.assert_close(grad, p.pdf(1, line, {0: 0.3}), rtol=1e-9, atol=1e-12)
 
 
 def test_members_that_exclude_the_evidence_have_no_say():

@@ -181,8 +181,8 @@ def test_nothing_passes_gradients_that_are_not_numbers():
     ):
         mixed = mix_signed(weight, message)
         total = mixed.log_abs[mixed.log_abs > -math.inf].sum()
-        slopes = torch.autograd.grad(total, [mantissa, exponent, weight])
-        assert all(slope.isfinite().all() for slope in slopes)
+        grads = torch.autograd.grad(total, [mantissa, exponent, weight])
+        assert all(grad.isfinite().all() for grad in grads)
 
 
 @pytest.mark.parametrize("dtype", [REAL, COMPLEX])
