@@ -50,8 +50,8 @@ def training(view: View) -> str:
         return section("Training", [paragraph("This model carries no history of its training.")])
     words = (
         f"{_number_of(len(history.epochs), 'epoch', None)}, of which number {history.best_epoch} "
-        "was the best and was kept. These log-likelihoods are in the model's own units, for "
-        "standardised columns: they are not comparable with those below."
+        "was the best. These log-likelihoods are in the units of the table, as those of all rows "
+        "are; atoms and categories count with their probabilities."
     )
     drawn = picture(training_curves(history), "Mean log-likelihood per epoch")
     return section("Training", [paragraph(words), drawn])
