@@ -212,6 +212,8 @@ def _as_tensor(given: object, *, expected: str, advice: str, device: torch.devic
     """A tensor as it is; anything else by way of numpy, which reads lists in double precision."""
     if isinstance(given, Tensor):
         return given.to(device)
+    if isinstance(given, np.ma.MaskedArray) and given.dtype.kind in "iuf":
+        given = np.ma.filled(given.astype(np.float64), np.nan)  # what is masked is missing
     try:
         array = np.asarray(given)
     except (TypeError, ValueError, RuntimeError) as error:

@@ -201,3 +201,9 @@ def test_boxes_inside_multivariate_regions_are_refused():
         log_square_integral(circuit, boxed(nothing, nothing > 0, bounds, None))
     alone = torch.tensor([[-INF, -INF, 0.0]])
     assert log_square_integral(circuit, boxed(nothing, nothing > 0, alone, None)).isfinite().all()
+
+
+def test_what_is_masked_is_missing():
+    masked = np.ma.MaskedArray([[5, 1], [2, 3]], mask=[[True, False], [False, False]])
+    evidence = make_evidence(masked, None, [sub.Gaussian()] * 2, torch.device("cpu"))
+    assert evidence.observed.tolist() == [[False, True], [True, True]]
