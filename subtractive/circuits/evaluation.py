@@ -83,6 +83,30 @@ def reference(
     return root
 
 
+@full_precision
+def root_of_grams(
+    schedule: FoldedSchedule,
+    layers: Sequence[Layer],
+    leaves: Sequence[LeafMessage],
+    *,
+    others: Sequence[Layer] | None = None,
+    perturb: Callable[[Tensor], Tensor] | None = None,
+) -> Scaled:
+    """The root of grams that are the same for all rows, by the reference path where need be.
+
+    With ``others``, the layers of a second circuit, of the cross grams of both; with ``perturb``,
+    every sum is changed by it.
+    """
+    rule = FusedLayers(schedule, layers, others=others, perturb=perturb)
+    root = root_of(schedule, traverse(schedule, rule.scale_leaves(leaves), rule))
+    if rule.rows_to_repeat() is None:
+        return rule.scaled(root)
+    # Nothing is left of the scale: by underflow, or because two circuits are nearly orthogonal.
+    waiting: Waiting[LeafMessage | SignedLog] = {**waiting_leaves(schedule, leaves)}
+    path = ReferencePath(schedule, layers, others=others, perturb=perturb)
+    return to_scaled(LeafMessage(*root_of(schedule, traverse(schedule, waiting, path))))
+
+
 def leaves_of(
     schedule: FoldedSchedule,
     source: LeafSource,

@@ -7,14 +7,9 @@ from collections.abc import Hashable
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.fused_path import FusedLayers
-from subtractive.circuits.reference_path import ReferencePath
-from subtractive.circuits.traversal import Waiting, root_of, traverse, waiting_leaves
+from subtractive.circuits.evaluation import root_of_grams
 from subtractive.inputs.base import EVERYWHERE
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import Scaled, safe_log, to_scaled
-from subtractive.numerics.signed_log import SignedLog
-from subtractive.numerics.transforms import full_precision
+from subtractive.numerics.scaled import Scaled, safe_log
 
 
 def inner(first: Circuit, second: Circuit) -> Tensor:
@@ -36,23 +31,13 @@ def log_inner(first: Circuit, second: Circuit) -> tuple[Tensor, Tensor]:
     return log_abs[0, 0], root.mantissa.sgn()[0, 0]
 
 
-@full_precision
 def _cross_root(first: Circuit, second: Circuit) -> Scaled:
     _check_comparable(first, second)
-    schedule = first.schedule
     leaves = [
         one.cross_gram(other, EVERYWHERE)
         for one, other in zip(first.input_layers, second.input_layers, strict=True)
     ]
-    layers, others = first.sum_layers, second.sum_layers
-    rule = FusedLayers(schedule, layers, others=others)
-    root = root_of(schedule, traverse(schedule, rule.scale_leaves(leaves), rule))
-    if rule.rows_to_repeat() is None:
-        return rule.scaled(root)
-    # Circuits that are orthogonal, or nearly so, leave nothing of the scale.
-    waiting: Waiting[LeafMessage | SignedLog] = {**waiting_leaves(schedule, leaves)}
-    again = traverse(schedule, waiting, ReferencePath(schedule, layers, others=others))
-    return to_scaled(LeafMessage(*root_of(schedule, again)))
+    return root_of_grams(first.schedule, first.sum_layers, leaves, others=second.sum_layers)
 
 
 def _check_comparable(first: Circuit, second: Circuit) -> None:

@@ -9,10 +9,7 @@ import torch
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.evaluation import LeafSource, evaluate, leaves_of
-from subtractive.circuits.fused_path import FusedLayers
-from subtractive.circuits.reference_path import ReferencePath
-from subtractive.circuits.traversal import Waiting, root_of, traverse, waiting_leaves
+from subtractive.circuits.evaluation import LeafSource, evaluate, leaves_of, root_of_grams
 from subtractive.inputs.base import EVERYWHERE
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import (
@@ -20,9 +17,7 @@ from subtractive.numerics.scaled import (
     log_sum,
     log_sum_of_squares,
     sum_of_squares,
-    to_scaled,
 )
-from subtractive.numerics.signed_log import SignedLog
 from subtractive.numerics.transforms import is_transformed
 from subtractive.regions.folding import LeafCall
 
@@ -109,14 +104,7 @@ def _perturbed_root(circuit: Circuit, perturb: Callable[[Tensor], Tensor]) -> Sc
     schedule, layers = circuit.schedule, circuit.sum_layers
     exact = leaves_of(schedule, square_integrals(circuit))
     leaves = [_perturbed_leaf(leaf, perturb) for leaf in exact]
-    rule = FusedLayers(schedule, layers, perturb=perturb)
-    root = root_of(schedule, traverse(schedule, rule.scale_leaves(leaves), rule))
-    if rule.rows_to_repeat() is None:
-        return rule.scaled(root)
-    # Underflow, which is another matter than cancellation.
-    waiting: Waiting[LeafMessage | SignedLog] = {**waiting_leaves(schedule, leaves)}
-    again = traverse(schedule, waiting, ReferencePath(schedule, layers, perturb=perturb))
-    return to_scaled(LeafMessage(*root_of(schedule, again)))
+    return root_of_grams(schedule, layers, leaves, perturb=perturb)
 
 
 def _perturbed_leaf(leaf: LeafMessage, perturb: Callable[[Tensor], Tensor]) -> LeafMessage:

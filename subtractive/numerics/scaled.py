@@ -37,11 +37,6 @@ class Scaled(NamedTuple):
 Message = LeafMessage | Tensor
 
 
-def is_gram(message: Message) -> bool:
-    """Whether a message is a gram (f, n, i, j), not a vector (f, n, i)."""
-    return message.dim() == 4
-
-
 class Product(NamedTuple):
     """An element-wise product before it is summed, and what underflow may have done to it.
 
