@@ -40,8 +40,16 @@ export class Bars {
     this.store.choose(this.column.key, left.length && !every ? { [this.kind]: left } : null);
   }
 
-  draw(model, data, condition) {
+  select(condition) {
     const chosen = condition?.[this.kind];
+    this.rows.forEach((row, place) => {
+      const on = chosen?.includes(place) ?? false;
+      row.button.setAttribute("aria-pressed", String(on));
+      row.button.classList.toggle("off", Boolean(chosen) && !on);
+    });
+  }
+
+  draw(model, data) {
     const longest = Math.max(0.0001, ...(model ?? []), ...(data ?? []));
     this.rows.forEach((row, place) => {
       const probability = model ? model[place] : 0;
@@ -49,11 +57,8 @@ export class Bars {
       row.data.hidden = !data;
       if (data) row.data.style.left = `${(100 * data[place]) / longest}%`;
       row.share.textContent = model ? percent(probability) : "";
-      const on = chosen?.includes(place) ?? false;
-      row.button.setAttribute("aria-pressed", String(on));
       const table = data ? `, ${percent(data[place])} of the rows` : "";
       row.button.setAttribute("aria-label", `${row.label}: ${percent(probability)}${table}`);
-      row.button.classList.toggle("off", Boolean(chosen) && !on);
     });
   }
 }

@@ -102,6 +102,7 @@ export class Card {
   show(condition) {
     this.clear.hidden = !condition;
     this.element.classList.toggle("chosen", Boolean(condition));
+    this.bars?.select(condition);
     if (!this.plot) return;
     const point = condition && "value" in condition;
     const [first, last] = this.ends;
@@ -118,13 +119,12 @@ export class Card {
       slider.setAttribute("aria-valuetext", number(Number(slider.value), this.column.kind));
     });
     this.exact.setAttribute("aria-pressed", String(Boolean(point)));
-    this.plot.range = point ? [condition.value] : (condition?.range ?? null);
-    this.plot.place();
+    this.plot.select(point ? [condition.value] : (condition?.range ?? null));
   }
 
   draw(answer, data, condition) {
-    this.plot?.draw(answer?.density, data?.heights, condition);
-    this.bars?.draw(answer?.probability, data?.shares, condition);
+    this.plot?.draw(answer?.density, data?.heights);
+    this.bars?.draw(answer?.probability, data?.shares);
     const said = condition ? `, selected ${phrase(this.column, condition)}` : "";
     this.plot?.element.setAttribute("aria-label", `Density of ${this.column.key}${said}`);
     if (!answer && condition) this.summary.textContent = phrase(this.column, condition);

@@ -79,12 +79,16 @@ export class Plot {
     this.chart.redraw(false);
   }
 
-  draw(density, heights, condition) {
+  draw(density, heights) {
     const data = heights ? this.bins.map((bin) => (bin < 0 ? 0 : heights[bin])) : this.empty;
     const shown = density ?? this.start;
     this.top = 1.08 * Math.max(highest(shown), heights ? Math.max(...heights) : 0) || 1;
     this.chart.setData([this.column.points, data, this.start, density ?? this.empty]);
-    this.range = condition?.range ?? (condition && "value" in condition ? [condition.value] : null);
+  }
+
+  // Marks an interval, a single number, or nothing.
+  select(range) {
+    this.range = range;
     this.place();
   }
 
