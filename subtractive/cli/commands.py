@@ -56,6 +56,9 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
     "fit": lambda options: import_module("subtractive.cli.fitting").fit(options),
     "info": lambda options: import_module("subtractive.cli.fitting").info(options),
     "report": lambda options: import_module("subtractive.cli.fitting").report(options),
+    "explore": lambda options: import_module("subtractive.cli.exploring").explore(
+        load_model(options.model), options
+    ),
     "demo": lambda options: import_module("subtractive.cli.demo").run(options.output),
 }
 
