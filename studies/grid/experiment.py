@@ -36,6 +36,7 @@ class Experiment(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    bulky: ClassVar[tuple[str, ...]] = ()  # results that are too large for records in git
 
     @abstractmethod
     def runs(self) -> Sequence[Run]:
@@ -48,6 +49,10 @@ class Experiment(ABC):
     @abstractmethod
     def present(self, records: Sequence[Record], outputs: Outputs) -> None:
         """Write tables and figures about all runs, which come in the order of :meth:`runs`."""
+
+    def paper(self) -> dict[str, Any]:
+        """What differs from these settings where the paper's are wanted; by default nothing."""
+        return {}
 
     def settings(self) -> dict[str, Any]:
         """All settings by name, as JSON knows them: lists for tuples."""

@@ -31,6 +31,7 @@ class Ring(Experiment):
 
     name: ClassVar[str] = "ring"
     title: ClassVar[str] = "A ring: subtracting one Gaussian against adding many"
+    bulky: ClassVar[tuple[str, ...]] = ("frames",)
 
     additive: tuple[int, ...] = (2, 4, 16)
     rows: tuple[int, int, int] = (4_000, 1_000, 4_000)

@@ -38,6 +38,9 @@ class SyntheticDiscrete(SyntheticExperiment):
     binomial_rate: float = 0.1
     bins: int = 32
 
+    def paper(self) -> dict[str, Any]:
+        return super().paper() | {"binomial_units": (32, 64, 96), "binomial_rate": 1e-3}
+
     def runs(self) -> Sequence[Run]:
         tables = runs_of(self.sets, self.shown_units, self.units, [TABLE], self.models)
         # Only tables can be started from √p.
