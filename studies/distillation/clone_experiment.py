@@ -25,7 +25,7 @@ from studies.distillation.llama import read_llama
 from studies.distillation.ngrams import witten_bell_log_probs
 from studies.distillation.vocabulary import Vocabulary, make_vocabulary
 from studies.grid.experiment import Place, Record, Run, Staged
-from studies.grid.outputs import Outputs
+from studies.grid.outputs import Page
 from studies.grid.records import identify
 from subtractive.io.files import write_atomically
 
@@ -163,7 +163,7 @@ class Clones(Staged):
             "negative": float((best < 0).mean()),
         }
 
-    def present(self, records: Sequence[Record], outputs: Outputs) -> None:
+    def present(self, records: Sequence[Record], outputs: Page) -> None:
         columns = ["model", "order or states", "seed", *PARTS, "seconds"]
         rows = [
             [r.run["model"], r.run.get("order", r.run.get("states")), r.run.get("seed")]

@@ -40,10 +40,10 @@ _NUMBER = re.compile(r"(?<![\w.])[−-]?\d+(\.\d+|(\.\d+)? %)")
 
 
 class Picture(NamedTuple):
-    """A figure of a page: what draws it, and the groups of records it is drawn from."""
+    """A figure of a page: what an experiment shows of a group of records under a name."""
 
-    draw: Callable[[Store], Figure]
-    groups: tuple[str, ...]
+    group: str
+    name: str
 
 
 def find_pages(folder: Path = DOCS) -> list[Path]:
@@ -60,15 +60,22 @@ def regenerate(text: str, blocks: Mapping[str, Block], store: Store) -> str:
     """
 
     def fill(match: re.Match[str]) -> str:
-        name = match["name"]
-        if name not in blocks:
-            raise ValueError(f"a page names the evidence {name!r}, which nobody generates.")
-        body = blocks[name](store).strip("\n")
+        body = find_block(match["name"], blocks, store).strip("\n")
         if "\n" in match["body"] or "\n" in body:
             body = f"\n{body}\n"
         return match["open"] + body + match["close"]
 
     return _MARKED.sub(fill, text)
+
+
+def find_block(name: str, blocks: Mapping[str, Block], store: Store) -> str:
+    """What belongs into a marked part: a block of its own, or ``experiment/protocol/table``."""
+    if name in blocks:
+        return blocks[name](store)
+    group, _, table = name.rpartition("/")
+    if group in store and table in (tables := store.presented(group).tables):
+        return tables[table]
+    raise ValueError(f"a page names the evidence {name!r}, which nobody generates.")
 
 
 def unrecorded_numbers(text: str) -> list[str]:
@@ -106,8 +113,10 @@ def update_pictures(pictures: Mapping[str, Picture], store: Store) -> list[Path]
     drawn = []
     for path in outdated_pictures(pictures, store):
         picture = pictures[path.name]
-        facts = {"Records": store.digest(*picture.groups)}
-        write_atomically(path, _saving(picture.draw(store), facts))
+        facts = {"Records": store.digest(picture.group)}
+        write_atomically(
+            path, _saving(store.presented(picture.group).figures[picture.name], facts)
+        )
         drawn.append(path)
     return drawn
 
@@ -121,7 +130,7 @@ def outdated_pictures(pictures: Mapping[str, Picture], store: Store) -> list[Pat
         if path.exists():
             with Image.open(path) as image:
                 facts = image.info
-        if facts.get("Records") != store.digest(*picture.groups):
+        if facts.get("Records") != store.digest(picture.group):
             found.append(path)
     return found
 

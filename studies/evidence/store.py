@@ -6,28 +6,21 @@ commit), but for what is too large to keep, such as the frames of a film.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
-from studies.grid.experiment import Experiment
+from studies.grid.experiment import Experiment, Record
+from studies.grid.outputs import Collected
 from studies.grid.records import Records, commit, identify, versions
+from studies.registry import full
 from subtractive.io.files import plain, read_json, write_text
 
 ROOT = Path(__file__).parents[1] / "records"
 FIELDS = ("run", "settings", "seconds", "versions", "commit", "result")
-
-
-class Kept(NamedTuple):
-    """A record in git."""
-
-    run: Mapping[str, Any]
-    settings: Mapping[str, Any]
-    result: Mapping[str, Any]
-    seconds: float
 
 
 @final
@@ -36,32 +29,36 @@ class Store:
 
     def __init__(self, root: Path = ROOT) -> None:
         self.root = root
+        self._settings: dict[str, dict[str, Any]] = {}
+        self._presented: dict[str, Collected] = {}
 
-    @cached_property
-    def _groups(self) -> dict[str, list[Kept]]:
-        groups: dict[str, list[Kept]] = {}
+    @functools.cached_property
+    def _groups(self) -> dict[str, list[Record]]:
+        groups: dict[str, list[Record]] = {}
         for path in sorted(self.root.rglob("*.json")):
             found = read_json(path)
             missing = [name for name in FIELDS if name not in found]
             if missing:
                 raise ValueError(f"{path} is no record of a run: it lacks {', '.join(missing)}.")
             name = path.parent.relative_to(self.root).as_posix()
-            record = Kept(found["run"], found["settings"], found["result"], found["seconds"])
+            self._settings.setdefault(name, found["settings"])
+            beside = functools.partial(_beside, path)
+            record = Record(found["run"], found["result"], found["seconds"], beside)
             groups.setdefault(name, []).append(record)
         return groups
 
-    def group(self, name: str) -> list[Kept]:
+    def group(self, name: str) -> list[Record]:
         """The records of a group, in the order of their files."""
         if name not in self._groups:
             raise ValueError(f"there are no records of {name!r} below {self.root}.")
         return self._groups[name]
 
-    def select(self, name: str, **settings: Any) -> list[Kept]:  # noqa: ANN401 - any setting
+    def select(self, name: str, **settings: Any) -> list[Record]:  # noqa: ANN401 - any setting
         """The records of a group whose runs have these settings."""
         chosen = settings.items()
         return [r for r in self.group(name) if all(r.run.get(k) == v for k, v in chosen)]
 
-    def one(self, name: str, **settings: Any) -> Kept:  # noqa: ANN401
+    def one(self, name: str, **settings: Any) -> Record:  # noqa: ANN401
         """The one record of a group whose run has these settings."""
         found = self.select(name, **settings)
         if len(found) != 1:
@@ -70,11 +67,30 @@ class Store:
 
     def digest(self, *names: str) -> str:
         """What tells the records of some groups from others."""
-        found = [self.group(name) for name in names]
+        found = [[[r.run, r.result, r.seconds] for r in self.group(name)] for name in names]
         return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16]
+
+    def presented(self, name: str) -> Collected:
+        """What an experiment shows of the records of a group, such as ``ring/ours``."""
+        if name not in self._presented:
+            experiment = full(name.split("/")[0])
+            known = experiment.settings()
+            records = self.group(name)
+            settings = {k: v for k, v in self._settings[name].items() if k in known}
+            experiment = experiment.changed(settings)
+            order = [identify(run) for run in experiment.runs()]
+            place = {run: number for number, run in enumerate(order)}
+            records = sorted(records, key=lambda r: place.get(identify(r.run), len(place)))
+            self._presented[name] = Collected()
+            experiment.present(records, self._presented[name])
+        return self._presented[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._groups)
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_suffix(f".{ending}")
 
 
 def keep(experiment: Experiment, records: Records, folder: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import subtractive as sub
 from studies.grid.experiment import Place, Record, Run
-from studies.grid.outputs import Outputs
+from studies.grid.outputs import Page
 from studies.models.ensemble import Member
 from studies.models.kinds import MPC, MPC2
 from studies.paper import synthetic_pages
@@ -62,7 +62,7 @@ class SyntheticDiscrete(SyntheticExperiment):
         rate = self.binomial_rate if run["inputs"] == BINOMIAL else self.learning_rate
         return self.learned(run, make, rows, rate, place)
 
-    def present(self, records: Sequence[Record], outputs: Outputs) -> None:
+    def present(self, records: Sequence[Record], outputs: Page) -> None:
         masses, truths = {}, {}
         for name in self.sets:
             dataset = self.load(name)
