@@ -16,10 +16,9 @@ from torch import Tensor
 import subtractive as sub
 from subtractive.circuits.building import family_of_region, fold_labels
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.evaluation import LeafSource, leaves_of
+from subtractive.circuits.evaluation import LeafSource, leaves_of, waiting_leaves
 from subtractive.circuits.layers import HadamardLayer
 from subtractive.circuits.reference_path import ReferencePath
-from subtractive.circuits.traversal import waiting_leaves
 from subtractive.circuits.weights import PositiveWeights, RealWeights, Weights
 from subtractive.inference.partition import plain_integrals, square_integrals
 from subtractive.inputs.layer import InputLayer

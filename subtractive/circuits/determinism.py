@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.traversal import traverse, waiting_leaves
+from subtractive.circuits.evaluation import traverse, waiting_leaves
 from subtractive.numerics.leaf_message import LeafMessage
 
 

@@ -14,10 +14,8 @@ from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.environment import Environment
-from subtractive.circuits.evaluation import leaves_of
-from subtractive.circuits.fused_path import FusedLayers
+from subtractive.circuits.evaluation import ForwardPass, leaves_of, traverse
 from subtractive.circuits.layers import mix
-from subtractive.circuits.traversal import traverse
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import OBSERVED, square_leaves
 from subtractive.numerics.leaf_message import LeafMessage, double
@@ -65,7 +63,7 @@ def keep_inside(
             one = slice(place, place + 1)
             messages[region] = message[one] if isinstance(message, Tensor) else message.take(one)
 
-    rule = FusedLayers(schedule, circuit.sum_layers)
+    rule = ForwardPass(schedule, circuit.sum_layers)
 
     def rule_that_keeps(number: int, children: Sequence[Message]) -> Message:
         message = rule(number, children)

@@ -14,9 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.evaluation import leaves_of
-from subtractive.circuits.fused_path import FusedLayers
-from subtractive.circuits.traversal import root_of, traverse
+from subtractive.circuits.evaluation import ForwardPass, leaves_of, root_of, traverse
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside, numbers_per_row
@@ -94,7 +92,7 @@ def _draw_units(
     generator: torch.Generator | None,
 ) -> list[Tensor]:
     """Which unit of each input region a row comes from: (f, n) for each input tensor."""
-    rule = FusedLayers(schedule, circuit.sum_layers)
+    rule = ForwardPass(schedule, circuit.sum_layers)
     products: list[Tensor] = []  # of each call, (f, n, i)
     widths: list[list[int]] = []  # of the children of each call
 
