@@ -16,7 +16,7 @@ from torch import Tensor
 import subtractive as sub
 from subtractive.circuits.building import family_of_region, fold_labels
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.evaluation import LeafSource, leaves_of, waiting_leaves
+from subtractive.circuits.evaluation import LeafSource, leaves_of
 from subtractive.circuits.layers import HadamardLayer
 from subtractive.circuits.reference_path import ReferencePath
 from subtractive.circuits.weights import PositiveWeights, RealWeights, Weights
@@ -24,7 +24,7 @@ from subtractive.inference.partition import plain_integrals, square_integrals
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.signed_log import SignedLog
-from subtractive.regions.folding import fold, upward
+from subtractive.regions.folding import fold, upward, waiting_leaves
 
 Member = sub.SquaredCircuit | sub.MonotonicCircuit
 

@@ -8,10 +8,10 @@ are evaluated again, in double precision or by the reference path.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from itertools import groupby
-from typing import TypeVar, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -33,14 +33,19 @@ from subtractive.numerics.leaf_message import LeafMessage, spread
 from subtractive.numerics.scaled import Message, Product, Scaled, to_scaled
 from subtractive.numerics.signed_log import SignedLog
 from subtractive.numerics.transforms import full_precision, is_transformed, keep_freed_memory
-from subtractive.regions.folding import CONTRACTION, FoldedSchedule, LeafCall
+from subtractive.regions.folding import (
+    CONTRACTION,
+    FoldedSchedule,
+    LeafCall,
+    Waiting,
+    root_of,
+    split,
+    traverse,
+    waiting_leaves,
+)
 
 # The message of some regions of an input layer: of some rows or all, in some precision or its own.
 LeafSource = Callable[[LeafCall, Tensor | None, torch.dtype | None], LeafMessage]
-
-M = TypeVar("M", LeafMessage, Message, LeafMessage | SignedLog)
-Piece = tuple[int, int]  # a tensor, and the first region of a part that one call reads
-Waiting = dict[Piece, M]
 
 
 @full_precision
@@ -129,9 +134,11 @@ def _forward(
     keep_freed_memory()
     forward = ForwardPass(schedule, layers)
     waiting = forward.scale_leaves(leaves)
-    mixed = mixed_calls(schedule, leaves)
-    if not mixed:
+    if not any(leaf.is_gram and leaf.shape[1] > 1 for leaf in leaves) and (
+        len({leaf.is_gram for leaf in leaves}) == 1
+    ):
         return forward.root(waiting), forward.rows_to_repeat()
+    mixed = mixed_calls(schedule, leaves)
     first = [number for number in range(len(schedule.calls)) if number not in mixed]
     left = traverse(schedule, waiting, forward, first)
 
@@ -142,55 +149,6 @@ def _forward(
 
     num_rows = max(message.shape[1] for message in left.values())
     return in_row_blocks(block, num_rows, forward.largest_gram)
-
-
-def traverse(
-    schedule: FoldedSchedule,
-    waiting: Mapping[Piece, M],
-    rule: Callable[[int, Sequence[M]], M],
-    calls: Iterable[int] | None = None,
-) -> Waiting[M]:
-    """Send messages through some calls, or through all, and return those that were not read.
-
-    ``rule(number, children)`` makes the message of a call. What was read is dropped.
-    """
-    left = dict(waiting)
-    for number in range(len(schedule.calls)) if calls is None else calls:
-        call = schedule.calls[number]
-        children = [
-            left.pop((source, places.start))
-            for source, places in zip(call.sources, call.places, strict=True)
-        ]
-        left.update(_pieces(schedule, len(schedule.leaves) + number, rule(number, children)))
-    return left
-
-
-def waiting_leaves(schedule: FoldedSchedule, leaves: Sequence[M]) -> Waiting[M]:
-    """The leaves in the pieces in which they are read."""
-    waiting: Waiting[M] = {}
-    for tensor, leaf in enumerate(leaves):
-        waiting.update(_pieces(schedule, tensor, leaf))
-    return waiting
-
-
-def root_of(schedule: FoldedSchedule, left: Mapping[Piece, M]) -> M:
-    """The root's message."""
-    return left[len(schedule.leaves) + len(schedule.calls) - 1, 0]
-
-
-def _pieces(schedule: FoldedSchedule, tensor: int, message: M) -> Waiting[M]:
-    """A tensor in the parts that its readers take; the root is one piece."""
-    parts = schedule.parts[tensor]
-    if len(parts) < 2:
-        return {(tensor, 0): message}
-    pieces = _split(message, [part.stop - part.start for part in parts])
-    return {(tensor, part.start): piece for part, piece in zip(parts, pieces, strict=True)}
-
-
-def _split(message: M, sizes: Sequence[int]) -> Sequence[M]:
-    """A message in consecutive groups of regions."""
-    # Not sliced: in the backward pass the parts are joined, not added to zeros.
-    return [message] if len(sizes) == 1 else message.split(list(sizes))
 
 
 @final
@@ -232,12 +190,12 @@ class ForwardPass:
             parts, stays = self.schedule.parts[tensor], self.schedule.only_leaves[tensor]
             runs = [list(run) for _, run in groupby(range(len(parts)), stays.__getitem__)]
             sizes = [parts[run[-1]].stop - parts[run[0]].start for run in runs]
-            for run, some in zip(runs, _split(leaf, sizes), strict=True):
+            for run, some in zip(runs, split(leaf, sizes), strict=True):
                 message: Message = some
                 if not stays[run[0]] or leaf.exponent is None:
                     message, log_scale = to_scaled(some)
                     self.log_scales.append((log_scale, leaf.is_gram))
-                pieces = _split(message, [parts[k].stop - parts[k].start for k in run])
+                pieces = split(message, [parts[k].stop - parts[k].start for k in run])
                 waiting.update(
                     {(tensor, parts[k].start): p for k, p in zip(run, pieces, strict=True)}
                 )

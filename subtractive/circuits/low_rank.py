@@ -14,7 +14,7 @@ import torch
 from scipy.linalg import lapack
 from torch import Tensor
 
-from subtractive.numerics.scaled import Message, Product, added, multiply
+from subtractive.numerics.scaled import Message, Product, added, double, multiply
 
 
 def low_rank_factors(grams: Tensor) -> Tensor | None:
@@ -77,15 +77,16 @@ def shared_factors(messages: Sequence[Message]) -> Factors | None:
 
 
 def low_rank_sum(weight: Tensor, messages: Sequence[Message], factors: Factors) -> Product:
-    r"""``W (v vᵀ ⊙ G) Wᵀ``, (f, n, o, p), of the product v of all vectors and factors u of G.
+    r"""``W (v vᴴ ⊙ G) Wᴴ``, (f, n, o, p), of the product v of all vectors and factors u of G.
 
-    .. math:: \sum_r (W (v ⊙ u_r)) (W (v ⊙ u_r))^T
+    .. math:: \sum_r (W (v ⊙ u_r)) (W (v ⊙ u_r))^H
     """
     vector = multiply([message for message in messages if message.dim() == 3])
     regions, rows, width = vector.mantissa.shape
-    terms = vector.mantissa.double()[:, :, None] * factors.vectors[:, None]  # (f, n, r, i)
-    sums = torch.bmm(terms.reshape(regions, -1, width), weight.double().mT)
+    dtype = double(torch.promote_types(weight.dtype, vector.mantissa.dtype))
+    terms = vector.mantissa.to(dtype)[:, :, None] * factors.vectors[:, None]  # (f, n, r, i)
+    sums = torch.bmm(terms.reshape(regions, -1, width), weight.to(dtype).mT)
     sums = sums.view(regions, rows, -1, weight.shape[1])  # (f, n, r, o)
     log_scale = None if vector.log_scale is None else 2 * vector.log_scale
     scale = added(factors.log_scale, log_scale)
-    return Product(sums.mT @ sums, scale, 2.0 * vector.num_errors + 3.0)
+    return Product(sums.mT @ sums.conj(), scale, 2.0 * vector.num_errors + 3.0)

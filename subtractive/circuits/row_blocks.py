@@ -20,8 +20,6 @@ def mixed_calls(schedule: FoldedSchedule, leaves: Sequence[LeafMessage]) -> list
     """The calls that make a gram for each row."""
     is_gram = [leaf.is_gram for leaf in leaves]
     by_row = [leaf.shape[1] > 1 for leaf in leaves]
-    if not any(is_gram) or not any(by_row):
-        return []
     mixed = []
     for number, call in enumerate(schedule.calls):
         is_gram.append(any(is_gram[source] for source in call.sources))

@@ -14,14 +14,14 @@ from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.environment import Environment
-from subtractive.circuits.evaluation import ForwardPass, leaves_of, traverse
+from subtractive.circuits.evaluation import ForwardPass, leaves_of
 from subtractive.circuits.layers import mix
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import OBSERVED, square_leaves
 from subtractive.numerics.leaf_message import LeafMessage, double
 from subtractive.numerics.scaled import Message, divide
 from subtractive.numerics.transforms import full_precision
-from subtractive.regions.folding import FoldedSchedule
+from subtractive.regions.folding import FoldedSchedule, traverse
 
 AtInput = Callable[[int, Tensor], LeafMessage | None]
 

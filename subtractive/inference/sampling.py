@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.evaluation import ForwardPass, leaves_of, root_of, traverse
+from subtractive.circuits.evaluation import ForwardPass, leaves_of
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside, numbers_per_row
@@ -24,7 +24,7 @@ from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Message
 from subtractive.numerics.transforms import full_precision
-from subtractive.regions.folding import FoldedSchedule
+from subtractive.regions.folding import FoldedSchedule, root_of, traverse
 
 
 @torch.no_grad()

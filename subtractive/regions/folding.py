@@ -7,13 +7,25 @@ shaped subtrees therefore cost one matrix product per level.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from subtractive.regions.graph import RegionGraph
 
 Index = slice | list[int]
+
+
+class Splittable(Protocol):
+    """A message that can be split into those of consecutive groups of regions."""
+
+    def split(self, sizes: list[int], /) -> Sequence[Any]:
+        """The messages of groups of so many regions."""
+
+
+M = TypeVar("M", bound=Splittable)
+Piece = tuple[int, int]  # a tensor, and the first region of a part that one call reads
+Waiting = dict[Piece, M]
 
 # What a node does with the product of its children: W p, Wᵀ p, or nothing.
 SUM, TRANSPOSED, CONTRACTION = "sum", "transposed sum", "contraction"
@@ -244,3 +256,52 @@ def _parts(calls: Sequence[LayerCall], num_tensors: int) -> list[list[tuple[slic
         for source, places in zip(call.sources, call.places, strict=True):
             read[source].append((places, call))
     return [sorted(parts, key=lambda part: part[0].start) for parts in read]
+
+
+def traverse(
+    schedule: FoldedSchedule,
+    waiting: Mapping[Piece, M],
+    rule: Callable[[int, Sequence[M]], M],
+    calls: Iterable[int] | None = None,
+) -> Waiting[M]:
+    """Send messages through some calls, or through all, and return those that were not read.
+
+    ``rule(number, children)`` makes the message of a call. What was read is dropped.
+    """
+    left = dict(waiting)
+    for number in range(len(schedule.calls)) if calls is None else calls:
+        call = schedule.calls[number]
+        children = [
+            left.pop((source, places.start))
+            for source, places in zip(call.sources, call.places, strict=True)
+        ]
+        left.update(_pieces(schedule, len(schedule.leaves) + number, rule(number, children)))
+    return left
+
+
+def waiting_leaves(schedule: FoldedSchedule, leaves: Sequence[M]) -> Waiting[M]:
+    """The leaves in the pieces in which they are read."""
+    waiting: Waiting[M] = {}
+    for tensor, leaf in enumerate(leaves):
+        waiting.update(_pieces(schedule, tensor, leaf))
+    return waiting
+
+
+def root_of(schedule: FoldedSchedule, left: Mapping[Piece, M]) -> M:
+    """The root's message."""
+    return left[len(schedule.leaves) + len(schedule.calls) - 1, 0]
+
+
+def _pieces(schedule: FoldedSchedule, tensor: int, message: M) -> Waiting[M]:
+    """A tensor in the parts that its readers take; the root is one piece."""
+    parts = schedule.parts[tensor]
+    if len(parts) < 2:
+        return {(tensor, 0): message}
+    pieces = split(message, [part.stop - part.start for part in parts])
+    return {(tensor, part.start): piece for part, piece in zip(parts, pieces, strict=True)}
+
+
+def split(message: M, sizes: Sequence[int]) -> Sequence[M]:
+    """A message in consecutive groups of regions."""
+    # Not sliced: in the backward pass the parts are joined, not added to zeros.
+    return [message] if len(sizes) == 1 else message.split(list(sizes))

@@ -13,6 +13,7 @@ from subtractive.circuits.evaluation import ForwardPass, evaluate, leaves_of, re
 from subtractive.circuits.gram_sandwich import NARROW_FROM
 from subtractive.inference.partition import square_integrals
 from subtractive.numerics.scaled import log_sum_of_squares
+from subtractive.regions.folding import traverse
 
 REAL, SINGLE = torch.float64, torch.float32
 TREES = {
@@ -213,7 +214,7 @@ def test_deep_circuits_lose_nothing():
         schedule, layers = circuit.schedule, circuit.sum_layers
         rule = ForwardPass(schedule, layers)
         leaves = leaves_of(schedule, source)
-        evaluation.traverse(schedule, rule.scale_leaves(leaves), rule)
+        traverse(schedule, rule.scale_leaves(leaves), rule)
         assert rule.rows_to_repeat() is None
         sign, log_abs = reference(schedule, layers, source)
         squares = log_abs.diagonal(dim1=-2, dim2=-1) if sign.dim() == 4 else 2 * log_abs

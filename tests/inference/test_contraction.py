@@ -8,12 +8,12 @@ from oracles import all_states, mp_log_partition, mp_log_square_integral
 from registry import every_kind
 
 import subtractive as sub
-from subtractive.circuits.evaluation import ForwardPass, evaluate, leaves_of, traverse
+from subtractive.circuits.evaluation import ForwardPass, evaluate, leaves_of
 from subtractive.inference.contraction import contraction_schedule
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import MISSING, OBSERVED, labels, square_leaves
 from subtractive.numerics.scaled import log_sum, log_sum_of_squares
-from subtractive.regions.folding import CONTRACTION, fold, reroot
+from subtractive.regions.folding import CONTRACTION, fold, reroot, traverse
 
 REAL = torch.float64
 TREES = {
