@@ -221,17 +221,23 @@ class ForwardPass:
         weight = layer.expanded(weight, widths, call.folds)
         gain = largest * weight.shape[2]
         if self.others is None:
-            if number not in self.factors:
-                self.factors[number] = shared_factors(children) if layer.is_elementwise else None
-            factors = self.factors[number]
-            if factors is None:
-                sums = layer.sum_gram(children, weight)
+            if layer.is_elementwise and any(child.dim() == 3 for child in children):
+                sums = self._mixed_sum(number, children)
             else:
-                sums = low_rank_sum(weight, children, factors)
+                sums = layer.sum_gram(children, weight)
             return self._rescaled(number, sums, gain**2)
         other = self.others[call.layer].expanded(self.other_weights[number], widths, call.folds)
         gain *= self.others_largest[number] * other.shape[2]
         return self._rescaled(number, layer.sum_gram(children, weight, other), gain)
+
+    def _mixed_sum(self, number: int, children: Sequence[Message]) -> Product:
+        """The sum of vectors and grams, by few vectors where the grams are of low rank."""
+        if number not in self.factors:  # the same for all blocks of rows
+            self.factors[number] = shared_factors(children)
+        factors, weight = self.factors[number], self.weights[number]
+        if factors is not None:
+            return low_rank_sum(weight, children, factors)
+        return self.layers[self.schedule.calls[number].layer].sum_gram(children, weight)
 
     def _rescaled(self, number: int, sums: Product, gain: float) -> Tensor:
         """Divide sums by their largest, if that is due, and remember their range."""

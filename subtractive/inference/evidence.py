@@ -149,9 +149,22 @@ def make_evidence(
     if observed is not None:
         seen = seen & as_mask(observed, "observed", table)
     table = torch.where(seen, table, 0.0)
-    for variable, family in enumerate(families):
-        family.check(table[seen[:, variable], variable], variable)
+    _check_values(table, seen, families)
     return Evidence(table, seen)
+
+
+def _check_values(table: Tensor, seen: Tensor, families: Sequence[InputFamily]) -> None:
+    """Raise ``ValueError`` for an impossible value: all variables of a family at once."""
+    columns: dict[InputFamily, list[int]] = {}
+    for variable, family in enumerate(families):
+        columns.setdefault(family, []).append(variable)
+    for family, variables in columns.items():
+        try:
+            family.check(table[:, variables][seen[:, variables]], variables[0])
+        except ValueError:
+            for variable in variables:  # the first of them that is wrong is named
+                family.check(table[seen[:, variable], variable], variable)
+            raise
 
 
 def check_variables(variables: object, num_variables: int) -> tuple[int, ...]:
