@@ -111,7 +111,7 @@ def root_of_grams(
     root = forward.root(forward.scale_leaves(leaves))
     if forward.rows_to_repeat() is None:
         return root
-    # Nothing is left of the scale: by underflow, or because two circuits are nearly orthogonal.
+    # All digits were lost: by underflow, or because two circuits are nearly orthogonal.
     waiting: Waiting[LeafMessage | SignedLog] = {**waiting_leaves(schedule, leaves)}
     path = ReferencePath(schedule, layers, others=others, perturb=perturb)
     return to_scaled(LeafMessage(*root_of(schedule, traverse(schedule, waiting, path))))

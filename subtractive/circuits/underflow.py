@@ -75,7 +75,7 @@ def underflowed(schedule: FoldedSchedule, ranges: Mapping[int, SumRange]) -> Ten
 def _root_error(
     schedule: FoldedSchedule, items: Sequence[SumRange], bounds: Sequence[tuple[Any, Any, Any]]
 ) -> Tensor | float:
-    """How far the root's mantissas, which are one at most, may be off: (1, n), or the worst.
+    """A bound on the errors of the root's mantissas, which are at most one: (1, n), or the worst.
 
     ``bounds`` are the largest and the smallest sum of each call and the number of its errors: for
     each row, or the worst of all. Bounds on sizes and errors go up the circuit. Where all sums of

@@ -151,7 +151,7 @@ def positive_weights(
 def complex_weights(
     shape: tuple[int, int, int], initialise: Initialiser, generator: torch.Generator | None
 ) -> Weights:
-    """Complex weights; real and imaginary parts are drawn alike."""
+    """Complex weights; real and imaginary parts are drawn in the same way."""
     real = initialise(shape, generator)
     return ComplexWeights(torch.complex(real, initialise(shape, generator)))
 

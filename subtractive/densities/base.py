@@ -1,4 +1,4 @@
-"""What every density can be asked, and the densities that asking yields.
+"""Densities: log-densities, marginals, conditionals, and the densities that result from them.
 
 A density says only how it integrates its weight over what is not observed; marginals,
 conditionals and restrictions follow from that.
@@ -63,7 +63,7 @@ class Density(Queries):
     def log_partition(self) -> Tensor:
         """log Z, a scalar; warns when positive and negative parts nearly cancel.
 
-        It is computed again only if a number of the density has changed, or to be differentiated.
+        It is computed again only if a number of the density has changed, or for a gradient.
         """
         check_device(self.device)
         known = None if is_transformed() else recall(self)
@@ -181,7 +181,7 @@ class Restriction(Density):
 
     def check_normaliser(self, log_normaliser: Tensor) -> bool:
         self.density.log_partition()
-        return False  # whether that warned is not known here
+        return False  # it is not known here whether that warned
 
     def log_weight(self, evidence: Evidence) -> Tensor:
         return self.density.log_weight(self.lift(evidence))

@@ -85,8 +85,8 @@ def numbers_per_row(circuit: Circuit) -> int:
     """How many numbers one row of a descent may hold at a time: several environments.
 
     Moderately large ones count more, so that a block of rows fits into a processor's cache; but
-    in blocks of few rows, what is done once for all rows would dominate: the more so the more
-    states are to be drawn from.
+    in blocks of few rows, the work done once for all rows would dominate, the more so for
+    variables with many states.
     """
     sums = [int(layer.weights()[0].numel()) for layer in circuit.sum_layers]
     largest = max(sums + [layer.num_units**2 for layer in circuit.input_layers])

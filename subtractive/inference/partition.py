@@ -1,8 +1,8 @@
 """The partition function Z: computed, guarded against cancellation, remembered (paper: Sec. 3.2).
 
-Z costs products of K x K matrices, a few rows cost less: whoever asks one question after another
-would wait for Z alone. So log Z is kept until a number of the density changes. What is kept is
-compared number by number with the density as it is now, so it cannot be out of date.
+Z costs products of K x K matrices, a few rows cost less: repeated queries would spend most of
+their time on Z. So log Z is kept until a number of the density changes. What is kept is compared
+number by number with the density as it is now, so it cannot be out of date.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CancellationWarning(UserWarning):
 
 
 class CancellationError(ArithmeticError):
-    """Positive and negative parts of Z cancel so far that nothing is left of it."""
+    """Positive and negative parts of Z cancel completely."""
 
 
 def log_square_partition(circuit: Circuit) -> Tensor:

@@ -155,7 +155,7 @@ def _choose(masses: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 def _check_mass(masses: Tensor) -> None:
-    """Raise if nothing is left to draw from in some row of (n, i)."""
+    """Raise if all masses of some row of (n, i) are zero."""
     if not bool((masses.amax(-1) > 0).all()):
         raise ArithmeticError(
             "the given values are so unlikely that nothing can be drawn given them: their "

@@ -1,4 +1,4 @@
-"""What circuits ask of the functions f_1..f_K of an input region (paper: Sec. 2, Def. 1).
+"""Input families: the contract of the functions f_1..f_K of a region (paper: Sec. 2, Def. 1).
 
 A family is a frozen dataclass: fixed facts (number of states, knots, ...) and formulas. The
 numbers it works on arrive as a dictionary of tensors whose first axis is the region ``f``, owned

@@ -1,4 +1,4 @@
-"""Families of functions of regions of several variables: what they must say in addition."""
+"""Families of functions of regions of several variables: what they must define in addition."""
 
 from __future__ import annotations
 

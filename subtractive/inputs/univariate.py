@@ -1,4 +1,4 @@
-"""Families of functions of one variable: what their authors fill in, and what follows from it."""
+"""Families of functions of one variable: what authors define, and what is derived from it."""
 
 from __future__ import annotations
 

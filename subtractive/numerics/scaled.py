@@ -19,7 +19,7 @@ Index = slice | list[int]
 
 
 class LeafMessage(NamedTuple):
-    """What an input layer says: ``mantissa * exp(exponent)``, entry by entry.
+    """The message of an input layer: ``mantissa * exp(exponent)``, entry by entry.
 
     ``None`` stands for a mantissa of one or an exponent of zero, whichever a family does not
     need. The exponential is not taken yet: where inputs are multiplied, exponents are added first.
@@ -140,7 +140,7 @@ Message = LeafMessage | Tensor
 
 
 class Product(NamedTuple):
-    """An element-wise product before it is summed, and what underflow may have done to it.
+    """An element-wise product before it is summed, and the errors that underflow may have made.
 
     Mantissas may be off by ``num_errors`` times the smallest positive number. The scale is that
     of leaves, or what was divided by on the way.
@@ -245,7 +245,7 @@ def _rescaled(product: Product) -> Product:
     size = product.mantissa.detach().abs()
     peak = size.amax(tuple(range(2, size.dim())))
     mantissa, log_scale = divide(product.mantissa, peak)
-    errors = product.num_errors / peak.double()  # infinitely many where nothing is left
+    errors = product.num_errors / peak.double()  # infinite where all entries underflowed
     return Product(mantissa, added(product.log_scale, log_scale), errors)
 
 

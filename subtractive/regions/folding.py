@@ -1,4 +1,4 @@
-"""The order in which messages pass through a region tree, folded into few tensors.
+"""The schedule of a circuit, folded into few tensors, and the traversal of its messages.
 
 Messages are nodes of a tree: one for each input region, one for each sum. Nodes whose children
 live in the same tensors are evaluated together, as one tensor with a region axis ``f``. Equally
@@ -20,7 +20,7 @@ class Splittable(Protocol):
     """A message that can be split into those of consecutive groups of regions."""
 
     def split(self, sizes: list[int], /) -> Sequence[Any]:
-        """The messages of groups of so many regions."""
+        """The messages of consecutive groups of these sizes."""
 
 
 M = TypeVar("M", bound=Splittable)
@@ -29,8 +29,8 @@ Waiting = dict[Piece, M]
 
 # What a node does with the product of its children: W p, Wᵀ p, or nothing.
 SUM, TRANSPOSED, CONTRACTION = "sum", "transposed sum", "contraction"
-# After how many calls in a row messages are brought back to one, each of which may square the
-# range of their exponents, and after how many it is asked whether underflow took digits.
+# Messages are rescaled after so many calls in a row, because each call may square the range of
+# their exponents, and checked for underflow after so many.
 RESCALED_EVERY, CHECKED_EVERY = 2, 8
 # The label of the leaf above the root: the square is summed over the root's outputs.
 ABOVE_ROOT = "above the root"
@@ -203,7 +203,7 @@ def fold(nodes: Sequence[Node], places: Places | None = None) -> FoldedSchedule:
 
 
 def _in_turn(calls: Sequence[LayerCall], num_leaves: int, every: int) -> tuple[bool, ...]:
-    """Whether a call is the last of so many in a row, or the root."""
+    """Whether a call is the last of ``every`` calls in a row, or the root."""
     ages, turns = [0] * num_leaves, []
     for call in calls:
         age = 1 + max(ages[source] for source in call.sources)
