@@ -15,7 +15,7 @@ LOWEST ?= tests/cli tests/densities tests/inference tests/io tests/learning/test
 PEER := benchmarks/.cirkit/bin/python
 BENCH ?= $(filter-out benchmarks/checkouts.py,$(wildcard benchmarks/[a-z]*.py))
 
-.PHONY: help setup demo docs dist experiments test test-all test-lowest check check-format check-lint check-types format budgets bench bench-training clean
+.PHONY: help setup demo docs dist experiments test test-all test-lowest test-engines scorecard check check-format check-lint check-types format budgets bench bench-training clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -78,6 +78,14 @@ test-lowest: ## part of the tests with the lowest versions of pyproject.toml (in
 # What old packages say of newer ones is not for us to hear.
 	@OMP_NUM_THREADS=1 PYTHONPATH=. .venv-lowest/bin/python -m pytest -q -n $(JOBS) --dist=worksteal \
 	    -m "not slow" -W default::DeprecationWarning -W default::FutureWarning $(LOWEST) $(ARGS)
+
+scorecard: $(STAMP) ## what the library promises, measured; writes docs/scorecard.md (ARGS="--only 1,22")
+	@OMP_NUM_THREADS=1 $(RUN) -m scorecard $(ARGS)
+
+# Spark and Ray are large, and nothing of ours needs them.
+test-engines: $(STAMP) ## the recipes of docs/large-data.md on Spark, Dask and Ray (Spark needs Java)
+	@[[ -d .engines ]] || $(RUN) -m pip install --quiet --target .engines -c constraints.txt pyspark ray
+	@PYTHONPATH=.engines OMP_NUM_THREADS=1 $(RUN) -m pytest -q tests/test_large_data.py $(ARGS)
 
 check: check-format check-lint check-types ## format, lint and types, changing nothing
 

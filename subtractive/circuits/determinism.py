@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.traversal import traverse, waiting_leaves
 from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.regions.folding import traverse, waiting_leaves
 
 
 @torch.no_grad()

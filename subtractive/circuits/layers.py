@@ -123,7 +123,7 @@ class Layer(nn.Module, ABC):
 
     @property
     def is_non_negative(self) -> bool:
-        """Whether the layer keeps non-negative numbers so, whatever its parameters."""
+        """Whether non-negative inputs give non-negative outputs, whatever the parameters."""
         return False
 
     def weight(self, folds: Index) -> Tensor:

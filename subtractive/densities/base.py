@@ -1,4 +1,4 @@
-"""What every density can be asked, and the densities that asking yields.
+"""Densities: log-densities, marginals, conditionals, and the densities that result from them.
 
 A density says only how it integrates its weight over what is not observed; marginals,
 conditionals and restrictions follow from that.
@@ -8,42 +8,33 @@ from __future__ import annotations
 
 import math
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from subtractive.densities.partition_cache import recall, remember
-from subtractive.inference.box import Side, in_box
-from subtractive.inference.covariance import cumulants
+from subtractive.densities.queries import Queries, Values
 from subtractive.inference.divergence import Estimate, estimate
 from subtractive.inference.evidence import (
     Evidence,
     as_mask,
     as_table,
     check_device,
-    check_points,
     check_possible,
     check_variables,
     given_row,
     make_evidence,
 )
-from subtractive.inference.expectations import Expectations, as_row
-from subtractive.inference.imputation import fill_gaps, gap_functions
-from subtractive.inference.mode import ascend, best_rows
-from subtractive.inference.quantile import quantiles, state_quantiles
+from subtractive.inference.expectations import Expectations
+from subtractive.inference.partition import recall, remember
 from subtractive.inputs.base import InputFamily, TestFunctions
-from subtractive.inputs.test_functions import CumulativeAt, DensityAt, Moments
 from subtractive.io.files import write_tensors
 from subtractive.numerics.transforms import is_transformed
 
-Values = Mapping[int, float]  # variable -> value
-Given = Values | Tensor | None
 
-
-class Density(nn.Module, ABC):
+class Density(Queries):
     """A normalised density with exact marginals and conditionals.
 
     Rows are samples, columns are variables; a NaN entry is integrated out. Densities,
@@ -73,16 +64,6 @@ class Density(nn.Module, ABC):
     >>> p.save(os.path.join(tempfile.mkdtemp(), "p.safetensors"))
     """
 
-    @property
-    @abstractmethod
-    def families(self) -> tuple[InputFamily, ...]:
-        """The input family of each variable."""
-
-    @property
-    @abstractmethod
-    def device(self) -> torch.device:
-        """Where the parameters are."""
-
     @abstractmethod
     def log_normaliser(self) -> Tensor:
         """log Z, a scalar: the integral of what :meth:`log_weight` computes, unchecked."""
@@ -90,24 +71,6 @@ class Density(nn.Module, ABC):
     @abstractmethod
     def check_normaliser(self, log_normaliser: Tensor) -> bool:
         """Whether log Z has its digits, so that it may be remembered; warns if it lost them."""
-
-    @abstractmethod
-    def log_weight(self, evidence: Evidence) -> Tensor:
-        """log of the unnormalised density, (n,), integrated over what is not observed."""
-
-    @abstractmethod
-    def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
-        """One row (n, d) for each row of evidence, given what is observed there."""
-
-    @abstractmethod
-    def expectations(
-        self, evidence: Evidence, functions: Sequence[TestFunctions | None]
-    ) -> Expectations:
-        """Expectations (n, q) of each variable's function given evidence; NaN where observed."""
-
-    @abstractmethod
-    def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:
-        """log of the weight of one row of evidence, tilted to second order by exp(Σ_d θ_d x_d)."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -120,15 +83,10 @@ class Density(nn.Module, ABC):
         """
         write_tensors(path, "model", self.state_dict(), {"density": self.describe()})
 
-    @property
-    def num_variables(self) -> int:
-        """The number of variables d."""
-        return len(self.families)
-
     def log_partition(self) -> Tensor:
         """log Z, a scalar; warns when positive and negative parts nearly cancel.
 
-        It is computed again only if a number of the density has changed, or to be differentiated.
+        It is computed again only if a number of the density has changed, or for a gradient.
         """
         check_device(self.device)
         known = None if is_transformed() else recall(self)
@@ -186,106 +144,6 @@ class Density(nn.Module, ABC):
             raise ValueError("condition needs at least one variable left free, got none.")
         return Restriction(self, keep, row)
 
-    def sample(
-        self,
-        num_samples: int | None = None,
-        *,
-        given: Given = None,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """Exact samples, (n, d), in float64.
-
-        ``given`` fixes some variables: ``{variable: value}`` for all samples, or a table (n, d)
-        with NaN where nothing is known, one sample for each of its rows.
-        """
-        table = self._given_table(num_samples, given)
-        evidence = make_evidence(table, None, self.families, self.device)
-        if given is not None:
-            check_possible(self.log_weight(evidence).detach())
-        return self.sample_given(evidence, generator)
-
-    def mean(self, given: Given = None) -> Tensor:
-        """E[x | given], (d,), or (n, d) for a table of given values."""
-        return self._moments(given)[0]
-
-    def variance(self, given: Given = None) -> Tensor:
-        """The variances of all variables, (d,), or (n, d) for a table of given values."""
-        return self._moments(given)[1]
-
-    def covariance(self, given: Values | None = None) -> Tensor:
-        """The covariances of all variables, (d, d), zero where one is given; without gradient."""
-        evidence = self._given_evidence(given)
-        return cumulants(lambda tilt: self.log_tilted(evidence, tilt), self.num_variables)[1]
-
-    def pdf(self, variable: int, points: Tensor, given: Values | None = None) -> Tensor:
-        """The density (or probability) of one variable at points (q,), the others integrated."""
-        row = as_row(points, "points")
-        check_points(row, variable, self.families)
-        return self._ask_one(variable, DensityAt(row), given).clamp(min=0)
-
-    def cdf(self, variable: int, points: Tensor, given: Values | None = None) -> Tensor:
-        """P(x_variable <= t | given) at points t (q,)."""
-        row = as_row(points, "points")
-        return self._ask_one(variable, CumulativeAt(row), given).clamp(0, 1)
-
-    def quantile(self, variable: int, levels: Tensor, given: Values | None = None) -> Tensor:
-        """Where the distribution function of one variable reaches levels (q,) in (0, 1)."""
-        levels = as_row(levels, "levels")
-        if not bool(((levels > 0) & (levels < 1)).all()):
-            raise ValueError(f"levels must be numbers between 0 and 1, got {levels.tolist()}.")
-        count = self.families[check_variables([variable], self.num_variables)[0]].num_states
-        if count is not None:
-            return state_quantiles(self.pdf(variable, torch.arange(count), given), levels)
-        mean, variance = (moment[variable].item() for moment in self._moments(given))
-        return quantiles(lambda t: self.cdf(variable, t, given), levels, mean, math.sqrt(variance))
-
-    def probability(self, box: Mapping[int, Side], given: Values | None = None) -> Tensor:
-        """P(box | given), a scalar: ``{variable: (low, high)}``, or a set of states.
-
-        An interval includes both ends; ``None`` is an open end.
-        """
-        evidence = self._given_evidence(given)
-        inside = in_box(evidence, box, self.families)
-        share = self.log_weight(inside) - self.log_weight(evidence)
-        return share[0].exp().clamp(max=1.0)
-
-    def impute(
-        self, x: Tensor, *, sample: bool = False, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """Fill NaN entries of x (n, d) with conditional means, or modes of discrete variables.
-
-        With ``sample`` they are drawn from their joint conditional distribution instead.
-        """
-        table = as_table(x, self.num_variables, self.device)
-        evidence = make_evidence(table, None, self.families, self.device)
-        check_possible(self.log_weight(evidence).detach())
-        if sample:
-            return self.sample_given(evidence, generator)
-        answers = self.expectations(evidence, gap_functions(evidence, self.families))
-        return fill_gaps(evidence, self.families, answers).detach()
-
-    def mode(
-        self,
-        given: Values | None = None,
-        *,
-        num_samples: int = 1000,
-        num_starts: int = 10,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """A row (d,) of high density, found by a heuristic: it may miss the highest.
-
-        The best of exact samples are improved by coordinate and gradient ascent.
-        """
-        evidence = self._given_evidence(given)
-        draws = self.sample(num_samples, given=given, generator=generator)
-
-        def log_weight(rows: Tensor) -> Tensor:
-            return self.log_weight(Evidence(rows, torch.ones_like(rows, dtype=torch.bool)))
-
-        free = (~evidence.observed[0]).nonzero()[:, 0].tolist()
-        states = [family.num_states for family in self.families]
-        return ascend(log_weight, best_rows(log_weight, draws, num_starts), free, states)
-
     def entropy(
         self, num_samples: int = 10_000, *, generator: torch.Generator | None = None
     ) -> Estimate:
@@ -309,53 +167,6 @@ class Density(nn.Module, ABC):
         with torch.no_grad():
             x = self.sample(num_samples, generator=generator)
             return estimate(self.log_prob(x) - other.log_prob(x))
-
-    def _moments(self, given: Given) -> tuple[Tensor, Tensor]:
-        if given is None or isinstance(given, Mapping):
-            evidence = self._given_evidence(given)
-        else:
-            evidence = make_evidence(given, None, self.families, self.device)
-            check_possible(self.log_weight(evidence).detach())
-        answers = self.expectations(evidence, [Moments()] * self.num_variables)
-        moments = torch.stack([answer for answer in answers if answer is not None])  # (d, n, 2)
-        first, second = moments[..., 0].T, moments[..., 1].T
-        mean = torch.where(evidence.observed, evidence.x.double(), first)
-        variance = torch.where(evidence.observed, 0.0, (second - first.square()).clamp(min=0))
-        if given is None or isinstance(given, Mapping):
-            return mean[0], variance[0]
-        return mean, variance
-
-    def _ask_one(self, variable: int, function: TestFunctions, given: Values | None) -> Tensor:
-        check_variables([variable], self.num_variables)
-        if given is not None and variable in given:
-            raise ValueError(f"variable {variable} is given: it has no distribution left.")
-        functions = [function if v == variable else None for v in range(self.num_variables)]
-        answer = self.expectations(self._given_evidence(given), functions)[variable]
-        assert answer is not None
-        return answer[0]
-
-    def _given_evidence(self, given: Values | None) -> Evidence:
-        row = given_row({} if given is None else given, self.num_variables)
-        evidence = make_evidence(row, None, self.families, self.device)
-        if given:
-            check_possible(self.log_weight(evidence).detach())
-        return evidence
-
-    def _given_table(self, num_samples: int | None, given: Given) -> Tensor:
-        if given is None or isinstance(given, Mapping):
-            is_count = isinstance(num_samples, int) and not isinstance(num_samples, bool)
-            if num_samples is None or not is_count or num_samples < 0:
-                raise ValueError(
-                    f"num_samples must be a whole number of at least 0, got {num_samples!r}."
-                )
-            return given_row(given or {}, self.num_variables).expand(num_samples, -1)
-        table = as_table(given, self.num_variables, self.device)
-        if num_samples not in (None, len(table)):
-            raise ValueError(
-                f"a table of given values yields one sample for each of its {len(table)} rows, "
-                f"got num_samples={num_samples}. Leave num_samples out, or repeat the rows."
-            )
-        return table
 
     def _log_marginal(self, evidence: Evidence) -> Tensor:
         return self.log_weight(evidence) - self.log_partition()
@@ -393,7 +204,7 @@ class Restriction(Density):
 
     def check_normaliser(self, log_normaliser: Tensor) -> bool:
         self.density.log_partition()
-        return False  # whether that warned is not known here
+        return False  # it is not known here whether that warned
 
     def log_weight(self, evidence: Evidence) -> Tensor:
         return self.density.log_weight(self.lift(evidence))

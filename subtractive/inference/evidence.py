@@ -49,9 +49,9 @@ class Evidence:
         )
 
     def pattern(self, scope: Sequence[int]) -> list[bool]:
-        """Which variables of an input region are observed, in all rows alike.
+        """Which variables of an input region are observed; the same in all rows.
 
-        A region of one variable is not asked to tell: its rows may differ.
+        For a region of one variable, where rows may differ, the answer is always False.
         """
         return [False] if len(scope) == 1 else self.observed[0, list(scope)].tolist()
 
@@ -139,7 +139,7 @@ def make_evidence(
     families: Sequence[InputFamily],
     device: torch.device,
 ) -> Evidence:
-    """Check a table and a mask at the door; NaN entries are not observed."""
+    """Evidence from a table and a mask given by the user; NaN entries are not observed."""
     table = as_table(x, len(families), device)
     if is_batched(table):  # by vmap: what cannot be looked at is taken to be there and possible
         seen = torch.ones(table.shape, dtype=torch.bool, device=device)
@@ -149,9 +149,22 @@ def make_evidence(
     if observed is not None:
         seen = seen & as_mask(observed, "observed", table)
     table = torch.where(seen, table, 0.0)
-    for variable, family in enumerate(families):
-        family.check(table[seen[:, variable], variable], variable)
+    _check_values(table, seen, families)
     return Evidence(table, seen)
+
+
+def _check_values(table: Tensor, seen: Tensor, families: Sequence[InputFamily]) -> None:
+    """Raise ``ValueError`` for an impossible value: all variables of a family at once."""
+    columns: dict[InputFamily, list[int]] = {}
+    for variable, family in enumerate(families):
+        columns.setdefault(family, []).append(variable)
+    for family, variables in columns.items():
+        try:
+            family.check(table[:, variables][seen[:, variables]], variables[0])
+        except ValueError:
+            for variable in variables:  # the first of them that is wrong is named
+                family.check(table[seen[:, variable], variable], variable)
+            raise
 
 
 def check_variables(variables: object, num_variables: int) -> tuple[int, ...]:
@@ -209,7 +222,7 @@ def check_possible(log_probability: Tensor) -> None:
 
 
 def _as_tensor(given: object, *, expected: str, advice: str, device: torch.device) -> Tensor:
-    """A tensor as it is; anything else by way of numpy, which reads lists in double precision."""
+    """A tensor as it is; anything else is read by numpy, in double precision."""
     if isinstance(given, Tensor):
         return given.to(device)
     if isinstance(given, np.ma.MaskedArray) and given.dtype.kind in "iuf":

@@ -1,4 +1,4 @@
-"""What circuits ask of the functions f_1..f_K of an input region (paper: Sec. 2, Def. 1).
+"""Input families: the contract of the functions f_1..f_K of a region (paper: Sec. 2, Def. 1).
 
 A family is a frozen dataclass: fixed facts (number of states, knots, ...) and formulas. The
 numbers it works on arrive as a dictionary of tensors whose first axis is the region ``f``, owned
@@ -10,10 +10,11 @@ by :class:`subtractive.inputs.layer.InputLayer`. To write a family, fill in
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -120,6 +121,8 @@ class InputFamily(ABC):
     (True, 3)
     """
 
+    is_univariate: ClassVar[bool] = False  # whether regions must have one variable
+
     def __init_subclass__(cls, old_names: Sequence[str] = (), **options: Any) -> None:  # noqa: ANN401
         super().__init_subclass__(**options)
         FAMILIES.add(cls, old_names)
@@ -148,6 +151,11 @@ class InputFamily(ABC):
         return None
 
     @property
+    def support(self) -> tuple[float, float]:
+        """The interval outside of which all functions are zero."""
+        return -math.inf, math.inf
+
+    @property
     def atoms(self) -> tuple[float, ...]:
         """The points of a continuous family that have a probability of their own."""
         return ()
@@ -170,19 +178,25 @@ class InputFamily(ABC):
     def check(self, column: Tensor, variable: int) -> None:
         """Raise ``ValueError`` if an observed value of ``variable``, (n,), is impossible."""
         if self.num_states is None:
-            check_finite(column, variable)
+            check_finite(column, variable, self.support)
         else:
             check_states(column, variable, self.num_states)
 
-    @abstractmethod
     def check_scope(self, size: int) -> None:
         """Raise ``ValueError`` if a region of ``size`` variables cannot carry this family."""
+        if size < 1 or (self.is_univariate and size > 1):
+            count = "one variable" if self.is_univariate else "at least one variable"
+            raise ValueError(
+                f"{type(self).__name__} takes input regions of {count}, got a region of {size}. "
+                "Split the region, or use MultivariateGaussian."
+            )
 
-    @abstractmethod
     def start(
         self, size: int, num_units: int, generator: torch.Generator | None
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What is learned, each (i, ...), and what is fixed, of a region of ``size`` variables."""
+        sizes = (num_units,) if self.is_univariate else (size, num_units)
+        return self.init(*sizes, generator), self.constants(*sizes)  # type: ignore[attr-defined]
 
     @abstractmethod
     def init_from_data(

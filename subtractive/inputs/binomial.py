@@ -91,7 +91,7 @@ def _shifted(table: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _finite(peak: Tensor) -> Tensor:
-    """The peak of nothing is as good as any: what it multiplies is zero."""
+    """Replace the peak of an empty sum by zero: it multiplies zeros."""
     return torch.where(peak == -math.inf, 0.0, peak)
 
 

@@ -21,7 +21,7 @@ from subtractive.numerics.leaf_message import LeafMessage
 # far from all rows. Standard deviations of places, and of which width, below so many variables.
 FEW_VARIABLES = 20
 SCATTER_IF_FEW, WIDTHS_IF_FEW, WIDTHS = 0.5, (-0.7, 0.3), (-1.0, 1.0)
-# A unit so many of its widths from the centre is multiplied out in double precision.
+# Units further than this from the centre, in their own widths, are computed in double precision.
 FAR_IN_WIDTHS = 16.0
 # Variances added to those of the rows at a start, as a share of those of the rows.
 LEAST_VARIANCE = 1e-6
