@@ -19,16 +19,27 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from subtractive.densities.base import Density
 from subtractive.io.files import write_tensors
 from subtractive.learning.history import History
-from subtractive.tables import queries
+from subtractive.numerics.validation import whole_number
+from subtractive.tables import checks, queries
 from subtractive.tables.columns import States
 from subtractive.tables.containers import AnyTable
+from subtractive.tables.memory import Memory, describe_memory
 from subtractive.tables.model_selection import FitInterrupted, Learned, Recipe
+from subtractive.tables.out_of_core import (
+    EncodedStream,
+    Pieces,
+    encode_held_out,
+    sample_table,
+    train_on_stream,
+)
 from subtractive.tables.queries import draw_seed
 from subtractive.tables.reading import Floats, RandomState, Table
+from subtractive.tables.receipts import Check
+from subtractive.tables.remembered_counts import RememberedCounts
 from subtractive.tables.schema import Schema
 from subtractive.tables.schema_description import describe_schema
 from subtractive.tables.table_density import TableQueries
-from subtractive.tables.training_rows import Rows, merge
+from subtractive.tables.training_rows import Rows, merge, split
 from subtractive.tables.validation import check_weights, read_table
 from subtractive.tables.view import View
 
@@ -90,6 +101,8 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
     schema_: Schema
     density_: Density
     history_: History
+    check_: Check | None  # random questions to rows of validation; None if there were too few
+    counts_: RememberedCounts | None  # of the training table, for receipts
     n_features_in_: int
 
     def __init__(
@@ -128,7 +141,29 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         ``partial`` is an estimator with the best model so far, or None.
         """
         with unchanged_on_failure(self):
-            self._learn(X, sample_weight, recipe_of(self))
+            self._learn(X, sample_weight, recipe_of(self), draw_seed(self.random_state))
+        return self
+
+    def fit_pieces(self, pieces: Pieces, *, sample_rows: int = 100_000) -> Self:
+        """Fit a table that does not fit into memory, from pieces of it.
+
+        ``pieces`` is a function that makes an iterator of frames or arrays for every pass, a list
+        of them, or an iterator, which is read once; a pair (frame, weights) has weights of rows.
+        A sample of ``sample_rows`` rows chooses the schema (which then is that of all rows) and
+        the structure, and is trained on as :meth:`fit` does. Training goes on over all rows, in
+        ``max_epochs`` passes at most. A table that is no longer than the sample is fitted by
+        :meth:`fit`. Of an iterator the first rows are the sample, and the others one pass.
+
+        >>> import numpy as np
+        >>> random = np.random.default_rng(0)
+        >>> pieces = [random.normal(size=(100, 2)) for _ in range(3)]
+        >>> model = sub.SubtractiveMixture(4, max_epochs=1, random_state=0)
+        >>> model.fit_pieces(pieces, sample_rows=200).sample(3).shape
+        (3, 2)
+        """
+        whole_number("sample_rows", sample_rows, 20)
+        with unchanged_on_failure(self):
+            self._learn_pieces(pieces, sample_rows, recipe_of(self))
         return self
 
     def partial_fit(self, X: AnyTable, y: object = None, sample_weight: object = None) -> Self:
@@ -139,7 +174,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         recipe = replace(recipe_of(self), max_epochs=1)
         with unchanged_on_failure(self):
             if not hasattr(self, "density_"):
-                self._learn(X, sample_weight, recipe)
+                self._learn(X, sample_weight, recipe, draw_seed(self.random_state))
                 return self
             table, weights = self._read_rows(X, sample_weight, reset=False)
             density = copy.deepcopy(self.density_)
@@ -149,6 +184,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
             if self.history_.stopped == "interrupted":
                 raise FitInterrupted
             self.density_ = density
+            self.check_, self.counts_ = None, None  # they are of other rows
         return self
 
     def score_samples(self, X: AnyTable) -> Floats:
@@ -171,6 +207,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
             "parameters": parameters,
             "schema": describe_schema(self.schema_),
             "history": self.history_.to_dict(),
+            "memory": describe_memory(Memory(self.check_, self.counts_)),
         }
         description = {"density": self.density_.describe(), "estimator": estimator}
         write_tensors(path, "model", self.density_.state_dict(), description)
@@ -186,22 +223,49 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         tags.input_tags.allow_nan = True
         return tags
 
-    def _learn(self, given: AnyTable, sample_weight: object, recipe: Recipe) -> None:
-        seed = draw_seed(self.random_state)
+    def _learn(self, given: AnyTable, sample_weight: object, recipe: Recipe, seed: int) -> None:
         table, weights = self._read_rows(given, sample_weight, reset=True)
         schema = Schema.of(table, weights, self.schema, self.unknown)
+        rows = encode_rows(schema, table, weights)
         try:
-            learned = learn_table(recipe, schema, table, weights, seed)
+            learned = recipe.learn(rows, schema.variables, seed)
         except FitInterrupted as interrupt:
             if interrupt.learned is not None:
                 self._keep(schema, interrupt.learned)
                 interrupt.partial = copy.copy(self)
             raise
         self._keep(schema, learned)
+        held_out = split(rows, recipe.validation_fraction, seed)[1]
+        memory = checks.remember(self._view(), schema.variables, rows, held_out)
+        self.check_, self.counts_ = memory
+        self.history_.agreement = None if self.check_ is None else self.check_.share
+
+    def _learn_pieces(self, pieces: Pieces, size: int, recipe: Recipe) -> None:
+        seed = draw_seed(self.random_state)
+        sampled = sample_table(
+            pieces,
+            size,
+            seed,
+            lambda table, weights: Schema.of(table, weights, self.schema, self.unknown),
+        )
+        self._learn(sampled.train.rows, sampled.train.weights, recipe, seed)
+        if sampled.held is None:
+            return
+        stream = EncodedStream(sampled, self.schema_, recipe.max_epochs, seed)
+        held = encode_held_out(self.schema_, sampled.held)
+        power = 1 if self.kind == "monotonic" else 2
+        self.history_ = train_on_stream(
+            self.density_, stream, held, power=power, progress=recipe.progress
+        )
+        if self.history_.stopped == "interrupted":
+            interrupt = FitInterrupted(Learned(self.density_, self.history_, stream.columns))
+            interrupt.partial = copy.copy(self)
+            raise interrupt
 
     def _keep(self, schema: Schema, learned: Learned) -> None:
         self.schema_ = schema.recoded(learned.columns)
         self.density_, self.history_ = learned.density, learned.history
+        self.check_, self.counts_ = None, None
 
     def _read(self, X: AnyTable) -> Table:
         check_is_fitted(self)
@@ -226,7 +290,8 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
 
     def _view(self) -> View:
         check_is_fitted(self)
-        return View(self.schema_, self.density_, self.schema_.names)
+        memory = Memory(self.check_, self.counts_)
+        return View(self.schema_, self.density_, self.schema_.names, memory=memory)
 
 
 def recipe_of(mixture: SubtractiveMixture) -> Recipe:
