@@ -50,7 +50,7 @@ def make(tree: str, family: str, layer: str, weights: str, num_outputs: int) -> 
     circuit = sub.Circuit(
         trees[tree](variables),
         families[family](),
-        num_units=2 if layer == "kronecker" and tree == "flat" else 3,
+        num_units=8 if layer == "hadamard" else 2,
         num_outputs=num_outputs,
         weights=getattr(sub, f"{weights}_weights"),
         product=sub.KroneckerLayer if layer == "kronecker" else sub.HadamardLayer,
