@@ -18,7 +18,7 @@ from studies.grid.experiment import Experiment, Place, Record, Run
 from studies.grid.outputs import Outputs
 from studies.models.training import Schedule, train
 from subtractive.data.synthetic import ring, ring_log_density
-from subtractive.pictures import LogDensity, draw_heat, find_peak, on_grid, side_by_side
+from subtractive.plots.planes import LogDensity, draw_heat, find_peak, on_grid, side_by_side
 
 TRUTH, SQUARED = "ground truth", "squared"
 Model = sub.SquaredCircuit | sub.MonotonicCircuit

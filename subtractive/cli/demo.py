@@ -11,7 +11,7 @@ from torch import Tensor
 
 import subtractive as sub
 from subtractive.data.synthetic import ring, ring_log_density, rings
-from subtractive.pictures import LogDensity, samples_and_slice, side_by_side
+from subtractive.plots.planes import LogDensity, samples_and_slice, side_by_side
 
 EXTENT = 4.5
 

@@ -4,7 +4,7 @@ import torch
 
 import subtractive as sub
 from subtractive.data.synthetic import ring_log_density
-from subtractive.pictures import samples_and_slice, side_by_side
+from subtractive.plots.planes import samples_and_slice, side_by_side
 
 
 def test_densities_side_by_side_have_titles_notes_and_colours_from_zero(tmp_path):
