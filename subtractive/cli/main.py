@@ -138,7 +138,7 @@ def _add_asking(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="EVENT",
-        help='"age>40", "20<age<=30", "city=Oslo", "city=Oslo,Bergen"; several: all of them',
+        help='"age>40", "20<age<=30", age=20..30, city=Oslo,Bergen (repeatable: all of them)',
     )
     query.add_argument("--mean", action="append", default=[], metavar="NAME")
     _add_given(query)
@@ -174,8 +174,8 @@ def _add_given(parser: argparse.ArgumentParser) -> None:
         "--given",
         action="append",
         default=[],
-        metavar="NAME=VALUE",
-        help="evidence (repeatable)",
+        metavar="EVIDENCE",
+        help="age=40, age=30..50, age>40, city=Oslo,Bergen (repeatable: all of them)",
     )
 
 
