@@ -13,8 +13,9 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from subtractive.plots.pit import ks_distance, pit_values
 from subtractive.report.context import Context
+from subtractive.tables.checks import check
 from subtractive.tables.reading import Floats
-from subtractive.tables.receipts import Check, check
+from subtractive.tables.receipts import Check
 
 # A table of fewer rows says too little.
 FEWEST_ROWS = 60
@@ -73,7 +74,7 @@ def measure(context: Context) -> Fidelity:
         return Fidelity(pit, None, None)
     rows = context.some_rows(MOST_ROWS)
     count = MOST_QUESTIONS if codes.shape[1] <= MANY_COLUMNS else FEW_QUESTIONS
-    questions = check(view, context.table.rows(rows), count, context.seed)
+    questions = check(view, codes[rows], np.ones(len(rows)), count, context.seed)
     return Fidelity(pit, classifier_auc(context), questions if questions.receipts else None)
 
 
