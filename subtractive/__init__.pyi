@@ -5,6 +5,7 @@ from . import init as init
 from . import inputs as inputs
 from . import learning as learning
 from . import numerics as numerics
+from . import plots as plots
 from . import reductions as reductions
 from . import regions as regions
 from . import sequences as sequences

@@ -25,7 +25,7 @@ ORDER = [
     "learning",
     "storage",
     "tables",
-    "pictures",
+    "plots",
     "report",
     "explorer",
     "data",

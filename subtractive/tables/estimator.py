@@ -12,7 +12,7 @@ from typing import Any, Self, final
 import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, DensityMixin
-from sklearn.utils import Tags
+from sklearn.utils import Tags, estimator_html_repr
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -23,6 +23,7 @@ from subtractive.numerics.validation import whole_number
 from subtractive.tables import checks, queries
 from subtractive.tables.columns import States
 from subtractive.tables.containers import AnyTable
+from subtractive.tables.display import estimator_html
 from subtractive.tables.memory import Memory, describe_memory
 from subtractive.tables.model_selection import FitInterrupted, Learned, Recipe
 from subtractive.tables.out_of_core import (
@@ -217,6 +218,14 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         """The probabilities of a column's values given the other columns of each row."""
         index = getattr(X, "index", None)
         return queries.predict_proba(self._view(), self._read(X), column, index)
+
+    def _html_repr(self) -> str:
+        """What notebooks show: of a fitted model its columns, else scikit-learn's diagram."""
+        if not hasattr(self, "density_"):
+            return str(estimator_html_repr(self))
+        columns = len(self.schema_.names)
+        title = f"SubtractiveMixture, fitted: {columns} {'column' if columns == 1 else 'columns'}"
+        return estimator_html(title, self.schema_, self.history_)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -198,7 +198,7 @@ class Schema:
         return str(self.to_frame().to_string(max_colwidth=60))
 
     def _repr_html_(self) -> str:
-        return str(self.to_frame().to_html())
+        return str(self.to_frame().to_html(max_rows=30))
 
     def report_unknown(self, columns: Sequence[RawColumn]) -> None:
         """Refuse values that no row of the training table had, or tell of them."""
