@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self, final
 
+import numpy as np
 import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, DensityMixin
@@ -21,6 +22,7 @@ from subtractive.io.files import write_tensors
 from subtractive.learning.history import History
 from subtractive.numerics.validation import whole_number
 from subtractive.tables import checks, queries
+from subtractive.tables.censoring import ROUNDS, is_censored, redrawn_table, start_table
 from subtractive.tables.columns import States
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.display import estimator_html
@@ -234,6 +236,19 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
 
     def _learn(self, given: AnyTable, sample_weight: object, recipe: Recipe, seed: int) -> None:
         table, weights = self._read_rows(given, sample_weight, reset=True)
+        if not is_censored(table):
+            self._learn_table(table, weights, recipe, seed)
+            return
+        if recipe.structure == "auto":  # boxes of trees are exact for any number of columns
+            recipe = replace(recipe, structure="chow-liu")
+        full = start_table(table, np.random.default_rng(seed))
+        for number in range(ROUNDS):
+            self._learn_table(full, weights, recipe, seed)
+            if number < ROUNDS - 1:
+                generator = torch.Generator().manual_seed(seed + number)
+                full = redrawn_table(self._view(), table, generator)
+
+    def _learn_table(self, table: Table, weights: Floats, recipe: Recipe, seed: int) -> None:
         schema = Schema.of(table, weights, self.schema, self.unknown)
         rows = encode_rows(schema, table, weights)
         try:
