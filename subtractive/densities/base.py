@@ -39,6 +39,29 @@ class Density(Queries):
 
     Rows are samples, columns are variables; a NaN entry is integrated out. Densities,
     probabilities, means and variances are differentiable, and results are in float64.
+
+    >>> circuit = sub.Circuit(sub.linear_tree(3), sub.Gaussian(), num_units=3, seed=0)
+    >>> p = sub.SquaredCircuit(circuit)
+    >>> x = torch.tensor([[0.5, torch.nan, -0.2]])
+    >>> known = torch.tensor([True, False, False])
+    >>> [values.shape[0] for values in (p.log_prob(x), p.log_marginal(x, known), p(x))]
+    [1, 1, 1]
+    >>> p.log_conditional(x.nan_to_num(), ~known, known).shape, p.log_partition().shape
+    (torch.Size([1]), torch.Size([]))
+    >>> p.condition({0: 0.5}).marginal([1]).num_variables
+    1
+    >>> p.sample(4, given={0: 0.5}).shape, p.impute(x).isnan().any().item()
+    (torch.Size([4, 3]), False)
+    >>> [moment.shape[0] for moment in (p.mean(), p.variance(), p.covariance())]
+    [3, 3, 3]
+    >>> points = torch.tensor([-1.0, 1.0])
+    >>> p.pdf(0, points).shape == p.cdf(0, points).shape == p.quantile(0, points * 0.4 + 0.5).shape
+    True
+    >>> bool(p.probability({0: (None, 1.0), 2: (0.0, None)}, given={1: 0.0}) < 1)
+    True
+    >>> p.mode().shape, p.entropy(100).value == p.kl(p, 100).value
+    (torch.Size([3]), False)
+    >>> p.save(os.path.join(tempfile.mkdtemp(), "p.safetensors"))
     """
 
     @abstractmethod

@@ -114,7 +114,12 @@ def _bound(bound: Tensor | None, default: float, like: Tensor) -> Tensor:
 @final
 @dataclass(frozen=True)
 class Gaussian(UnivariateFamily):
-    """Normalised densities ``f_k(x) = N(x; μ_k, σ_k)``; the parameters are μ and log σ."""
+    """Normalised densities ``f_k(x) = N(x; μ_k, σ_k)``; the parameters are μ and log σ.
+
+    >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, seed=0)
+    >>> sub.SquaredCircuit(circuit).covariance().shape
+    torch.Size([2, 2])
+    """
 
     @property
     def is_non_negative(self) -> bool:

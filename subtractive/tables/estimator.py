@@ -94,11 +94,21 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
     gaps are filled. The base measure of scores is Lebesgue measure for numbers, and a count for
     states and atoms. Equal rows are merged, so that a weight of two is a row that occurs twice.
 
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).normal(size=(200, 2))
-    >>> model = sub.SubtractiveMixture(4, max_epochs=2, random_state=0).fit(x)
-    >>> model.sample(3, given={0: 1.5}, random_state=0).shape
-    (3, 2)
+    >>> table = sub.data.penguins()
+    >>> model = sub.SubtractiveMixture(4, max_epochs=2, random_state=0).fit(table)
+    >>> gentoo = {"species": "Gentoo", "body_mass_g": (5000, None)}  # a value, an interval
+    >>> model.probability({"sex": ["male"]}, given=gentoo) > 0.5
+    True
+    >>> model.sample(3, given=gentoo, random_state=0).shape
+    (3, 8)
+    >>> model.impute(table).shape, model.score_samples(table).shape
+    ((344, 8), (344,))
+    >>> [len(moments) for moments in (model.mean(), model.std(gentoo), model.cov())]
+    [8, 7, 8]
+    >>> low, high = model.interval("body_mass_g", 0.9, given={"sex": "female"})
+    >>> model.ask("P(sex = male | body_mass_g > 5000)", table).rows
+    61
+    >>> model = model.partial_fit(table)  # another pass, over these rows or others
     """
 
     schema_: Schema

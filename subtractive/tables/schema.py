@@ -51,6 +51,10 @@ class Schema:
     Make one with :meth:`infer`. Two columns that are equal in every row are one variable; a
     constant column is none, and neither is one that is set aside: an identifier or free text.
     It prints as a table of what each column was taken for, and why.
+
+    >>> schema = sub.tables.Schema.infer(sub.data.penguins(), schema={"year": "continuous"})
+    >>> [str(name) for name in schema.names][:2]
+    ['species', 'island']
     """
 
     names: tuple[Hashable, ...]
