@@ -15,11 +15,13 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from subtractive.densities.distribution import DensityDistribution
 from subtractive.densities.queries import Queries, Values
 from subtractive.inference.divergence import Estimate, estimate
 from subtractive.inference.evidence import (
     Evidence,
     as_mask,
+    as_rows,
     as_table,
     check_device,
     check_possible,
@@ -53,6 +55,10 @@ class Density(Queries):
     def describe(self) -> dict[str, Any]:
         """What the density is made of, without its numbers, as plain data for files."""
 
+    def as_distribution(self) -> DensityDistribution:
+        """A ``torch.distributions.Distribution`` that shares the parameters of this density."""
+        return DensityDistribution(self)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the density to one file, from which :func:`load` makes it again.
 
@@ -76,8 +82,9 @@ class Density(Queries):
         return log_normaliser
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """log p(x), (n,), of rows x (n, d); NaN entries are integrated out exactly."""
-        return self.log_marginal(x)
+        """log p(x), (...), of rows x (..., d); NaN entries are integrated out exactly."""
+        rows, batch_shape = as_rows(x, self.num_variables, self.device)
+        return self.log_marginal(rows).reshape(batch_shape)
 
     def forward(self, x: Tensor) -> Tensor:
         """The same as :meth:`log_prob`."""
