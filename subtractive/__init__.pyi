@@ -3,6 +3,7 @@ from . import data as data
 from . import inference as inference
 from . import init as init
 from . import inputs as inputs
+from . import interop as interop
 from . import learning as learning
 from . import numerics as numerics
 from . import reductions as reductions
@@ -37,6 +38,8 @@ from .inputs.multivariate_gaussian import MultivariateGaussian as MultivariateGa
 from .inputs.rbf import RBF as RBF
 from .inputs.semi_tied_gaussian import SemiTiedGaussian as SemiTiedGaussian
 from .inputs.spline import Spline as Spline
+from .interop.cirkit import from_cirkit as from_cirkit
+from .interop.cirkit import to_cirkit as to_cirkit
 from .io.files import FileFormatError as FileFormatError
 from .learning.history import History as History
 from .learning.initialise import initialise as initialise
