@@ -79,7 +79,7 @@ class DigitsExperiment(Experiment):
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     epochs: int = 100
     patience: int = 8
-    batch_size: int = 128
+    batch_size: int = 256
 
     def runs(self) -> Sequence[Run]:
         grid = [
