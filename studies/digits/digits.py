@@ -18,7 +18,7 @@ from torch import Tensor
 import subtractive as sub
 from studies.digits.kinds import KINDS, fitted
 from studies.grid.experiment import Experiment, Place, Record, Run
-from studies.grid.outputs import Outputs
+from studies.grid.outputs import Page
 from studies.models.evaluation import grouped
 from subtractive.report.figures import quiet
 
@@ -78,16 +78,18 @@ class DigitsExperiment(Experiment):
     units: int = 16
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     epochs: int = 100
-    patience: int = 8
+    patience: int = 6
     batch_size: int = 256
 
     def runs(self) -> Sequence[Run]:
-        grid = [
-            *product(self.seeds, self.structures, self.kinds),
-            *product(self.seeds, ("quad-4",), self.other_kinds),
+        cells = [
+            *product(self.structures, self.kinds),
+            *product(("quad-4",), self.other_kinds),
         ]
         return [
-            {"structure": structure, "kind": kind, "seed": seed} for seed, structure, kind in grid
+            {"structure": structure, "kind": kind, "seed": seed}
+            for seed in self.seeds
+            for structure, kind in cells
         ]
 
     def perform(self, run: Run, place: Place) -> Mapping[str, Any]:
@@ -111,7 +113,7 @@ class DigitsExperiment(Experiment):
         }
         return scores | {"parameters": count, "epochs": len(history.epochs)}
 
-    def present(self, records: Sequence[Record], outputs: Outputs) -> None:
+    def present(self, records: Sequence[Record], outputs: Page) -> None:
         outputs.table(
             "scores",
             f"Bits per dimension, lower is better: mean over {len(self.seeds)} seeds, and the "

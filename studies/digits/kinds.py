@@ -29,9 +29,9 @@ class Kind:
 # Rates were chosen on the validation rows, for the quad tree: the best of 0.06, 0.03 and 0.01 with
 # positive weights, of 0.02, 0.01 and 0.006 with signed ones.
 KINDS = {
-    "additive": Kind(is_square=False, is_positive=True, learning_rate=0.04),
+    "additive": Kind(is_square=False, is_positive=True, learning_rate=0.06),
     "squared": Kind(is_square=True, is_positive=False, learning_rate=0.006),
-    "squared, positive": Kind(is_square=True, is_positive=True, learning_rate=0.04),
+    "squared, positive": Kind(is_square=True, is_positive=True, learning_rate=0.06),
     "eight squares": Kind(is_square=True, is_positive=False, learning_rate=0.006, num_outputs=8),
     "purified": Kind(is_square=True, is_positive=False, learning_rate=0.006, num_terms=3),
 }
