@@ -117,7 +117,10 @@ def test_dragging_over_a_density_selects_an_interval_and_all_follows(tab, model,
     heights = [float(row) for row in tab.locator("#samples td:nth-child(2)").all_inner_texts()]
     assert len(heights) == 6
     assert all(low <= height <= high for height in heights)
-    assert f"given = {{'height': ({float(low)}, {float(high)})}}" in tab.locator("#python").inner_text()
+    assert (
+        f"given = {{'height': ({float(low)}, {float(high)})}}"
+        in tab.locator("#python").inner_text()
+    )
 
 
 def test_while_dragging_pictures_follow_and_only_the_newest_selection_is_asked(tab):

@@ -70,7 +70,13 @@ def table(outputs, name):
 
 
 def test_every_experiment_is_tried():
-    elsewhere = {"uci", "debd", "real-data", "ingredients", "clones"}  # they have tests of their own
+    elsewhere = {
+        "uci",
+        "debd",
+        "real-data",
+        "ingredients",
+        "clones",
+    }  # they have tests of their own
     assert elsewhere | set(TINY) == set(EXPERIMENTS)
 
 
