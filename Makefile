@@ -120,7 +120,8 @@ bench-training: $(STAMP) $(PEER) ## the training benchmark against libcirkit (AR
 $(PEER): benchmarks/cirkit-constraints.txt
 	@echo "bench-training: building benchmarks/.cirkit"
 	@$(PYTHON) -m venv benchmarks/.cirkit
-	@$(PEER) -m pip install --quiet -c benchmarks/cirkit-constraints.txt libcirkit torch
+	@$(PEER) -m pip install --quiet -c benchmarks/cirkit-constraints.txt libcirkit torch \
+	    safetensors lazy-loader
 	@touch $@
 
 clean: ## remove caches and outputs; the environment stays (rm -r .venv removes it)
