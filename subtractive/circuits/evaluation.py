@@ -211,11 +211,11 @@ class ForwardPass:
             self.largest[number],
         )
         if all(child.dim() == 3 for child in children):
-            product = layer.vector(children, call.folds)
-            sums = product._replace(mantissa=mix(weight, product.mantissa))
+            product, log_scale, num_errors = layer.vector(children, call.folds)
+            sums = Product(mix(weight, product), log_scale, num_errors)
             result = self._rescaled(number, sums, largest * weight.shape[2])
             if number == len(self.schedule.calls) - 1:
-                self.cancelled = cancelled(weight, product.mantissa, self.ranges[number].peak)
+                self.cancelled = cancelled(weight, product, self.ranges[number].peak)
             return result
         widths = [child.shape[2] for child in children]
         weight = layer.expanded(weight, widths, call.folds)
@@ -247,16 +247,16 @@ class ForwardPass:
             self.log_scales.append((log_scale, is_gram))
         peak = least = None
         if self.schedule.is_rescaled[number]:
-            with torch.no_grad():
-                if mantissa.dim() == 4 and self.others is None:
-                    # The largest entries of a positive semi-definite matrix are on its diagonal.
-                    size = mantissa.diagonal(dim1=-2, dim2=-1)
-                    size = size.real if size.is_complex() else size
-                else:
-                    size = mantissa.abs().flatten(2)
-                # Not torch.aminmax, which takes ten times as long.
-                peak = size.amax(-1).clamp_(min=torch.finfo(size.dtype).tiny)
-                least = size.amin(-1) if self.schedule.is_checked[number] else None
+            size = mantissa.detach()
+            if size.dim() == 4 and self.others is None:
+                # The largest entries of a positive semi-definite matrix are on its diagonal.
+                size = size.diagonal(dim1=-2, dim2=-1)
+                size = size.real if size.is_complex() else size
+            else:
+                size = size.abs().flatten(2)
+            # Not torch.aminmax, which takes ten times as long.
+            peak = size.amax(-1).clamp_(min=torch.finfo(size.dtype).tiny)
+            least = size.amin(-1) if self.schedule.is_checked[number] else None
             # In place where no backward function of our own needs the sums.
             in_place = mantissa.dim() == 3 or not mantissa.requires_grad
             divide = torch.Tensor.div_ if in_place else torch.Tensor.div

@@ -32,7 +32,7 @@ def low_rank_factors(grams: Tensor) -> Tensor | None:
         return None
     factors = [_pivoted_cholesky(gram) for gram in grams.cpu().numpy()]
     rank, width = max(len(factor) for factor in factors), grams.shape[-1]
-    if 2 * rank > width:
+    if 4 * rank > 3 * width:
         return None
     padded = np.zeros((len(factors), rank, width))
     for region, factor in enumerate(factors):
