@@ -14,6 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.typing import ExtensionMetadata
 
+
 @cache
 def public_names() -> dict[str, Any]:
     """Every name that users may rely on, and what it stands for: ``subtractive.fit``, ..."""
