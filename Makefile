@@ -67,12 +67,10 @@ test-lowest: ## part of the tests with the lowest versions of pyproject.toml (in
 	@echo "test-lowest: building .venv-lowest"
 	@$(PYTHON) -m venv .venv-lowest
 	@.venv-lowest/bin/python scripts/lowest.py parquet > .venv-lowest/lowest.txt
-# Where an index has no old torch, that of constraints.txt: the others are the lowest all the same.
-	@torch=$$(grep ^torch== .venv-lowest/lowest.txt); \
-	.venv-lowest/bin/python -m pip download --quiet --no-deps -d .venv-lowest/wheels "$$torch" \
-	    &> .venv-lowest/torch.log || { torch=$$(grep ^torch== constraints.txt); \
-	    echo "test-lowest: there is no $$(grep ^torch== .venv-lowest/lowest.txt) here, using $$torch"; }; \
-	.venv-lowest/bin/python -m pip install --quiet --find-links .venv-lowest/wheels "$$torch" \
+# LOWEST_TORCH=torch==2.13.0 tests another torch: wheels of old ones may bring CUDA along.
+	@torch="$(or $(LOWEST_TORCH),$$(grep ^torch== .venv-lowest/lowest.txt))"; \
+	echo "test-lowest: $$torch, and the lowest versions of all others"; \
+	.venv-lowest/bin/python -m pip install --quiet "$$torch" \
 	    $$(grep -v ^torch== .venv-lowest/lowest.txt) pytest pytest-xdist hypothesis mpmath \
 	    &> .venv-lowest/pip.log || { tail .venv-lowest/pip.log; exit 1; }
 # What old packages say of newer ones is not for us to hear.
@@ -122,7 +120,8 @@ bench-training: $(STAMP) $(PEER) ## the training benchmark against libcirkit (AR
 $(PEER): benchmarks/cirkit-constraints.txt
 	@echo "bench-training: building benchmarks/.cirkit"
 	@$(PYTHON) -m venv benchmarks/.cirkit
-	@$(PEER) -m pip install --quiet -c benchmarks/cirkit-constraints.txt libcirkit torch
+	@$(PEER) -m pip install --quiet -c benchmarks/cirkit-constraints.txt libcirkit torch \
+	    safetensors lazy-loader
 	@touch $@
 
 clean: ## remove caches and outputs; the environment stays (rm -r .venv removes it)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -26,14 +27,15 @@ CONTINUOUS = {
 }
 
 
-def graphs(d: int, seed: int) -> dict[str, sub.RegionGraph]:
-    """Region graphs of d variables, by name."""
-    return {
-        "binary": sub.random_binary_tree(d, seed=seed),
-        "linear": sub.linear_tree(d, seed=seed),
-        "flat": sub.flat(d),
-        "chow-liu": sub.chow_liu_tree(np.random.default_rng(seed).normal(size=(50, d))),
-    }
+# Region graphs of d variables from a seed.
+GRAPHS: dict[str, Callable[[int, int], sub.RegionGraph]] = {
+    "binary": lambda d, seed: sub.random_binary_tree(d, seed=seed),
+    "linear": lambda d, seed: sub.linear_tree(d, seed=seed),
+    "flat": lambda d, seed: sub.flat(d),
+    "chow-liu": lambda d, seed: sub.chow_liu_tree(
+        np.random.default_rng(seed).normal(size=(50, d))
+    ),
+}
 
 
 def squared(
@@ -63,13 +65,12 @@ def squared(
     )
 
 
-def kinds(count: int, d: int, seed: int = 0) -> list[tuple[sub.RegionGraph, str, str, int]]:
-    """So many (graph, layer, weights, outputs), in turn over all of them."""
-    random = np.random.default_rng(seed)
-    names = list(itertools.product(graphs(2, 0), LAYERS, WEIGHTS, (1, 3)))
-    order = random.permutation(len(names))
-    chosen = [names[order[k % len(names)]] for k in range(count)]
-    return [(graphs(d, k)[g], layer, w, o) for k, (g, layer, w, o) in enumerate(chosen)]
+def kind(number: int, d: int, seed: int = 0) -> tuple[sub.RegionGraph, str, str, int]:
+    """A (graph, layer, weights, outputs): all of them in turn, as numbers go up."""
+    names = list(itertools.product(GRAPHS, LAYERS, WEIGHTS, (1, 3)))
+    order = np.random.default_rng(seed).permutation(len(names))
+    graph, layer, weights, outputs = names[order[number % len(names)]]
+    return GRAPHS[graph](d, number), layer, weights, outputs
 
 
 def rule(family: str) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ import torch
 
 import subtractive as sub
 from scorecard.check import Outcome, Size, check, worst
-from scorecard.models import CONTINUOUS, grid, kinds, points, rule, squared
+from scorecard.models import CONTINUOUS, grid, kind, points, rule, squared
 
 # family, number of variables, number of states: 65,536 joint states at most
 DISCRETE = [
@@ -28,7 +28,7 @@ def discrete_normalisation(size: Size) -> Outcome:
     for number in range(size.of(24, 2)):
         family, d, states = DISCRETE[number % len(DISCRETE)]
         d = d if not size.quick else d // 2
-        graph, layer, weights, outputs = kinds(24, d)[number]
+        graph, layer, weights, outputs = kind(number, d)
         # A wide Kronecker product over many children is no layer of this size.
         p = squared(graph, family, layer=_layer(layer, graph), weights=weights, outputs=outputs)
         rows = torch.tensor(list(itertools.product(range(states), repeat=d)), dtype=torch.float64)
@@ -45,7 +45,7 @@ def continuous_normalisation(size: Size) -> Outcome:
     errors = []
     for number, name in enumerate(list(CONTINUOUS) * size.of(6, 1)):
         d = 1 + number % size.of(3, 2)
-        graph, layer, weights, outputs = kinds(24, max(d, 2))[number]
+        graph, layer, weights, outputs = kind(number, max(d, 2))
         if d == 1:
             graph = sub.flat(1)
         p = squared(graph, CONTINUOUS[name], layer=layer, weights=weights, outputs=outputs)
@@ -62,7 +62,7 @@ def marginals(size: Size) -> Outcome:
     random = np.random.default_rng(0)
     for number in range(size.of(100, 6)):
         name = list(CONTINUOUS)[number % 4]
-        graph, layer, weights, outputs = kinds(100, 4)[number]
+        graph, layer, weights, outputs = kind(number, 4)
         p = squared(graph, CONTINUOUS[name], layer=layer, weights=weights, outputs=outputs)
         hidden = sorted(random.choice(4, size=random.integers(1, 3), replace=False).tolist())
         nodes, w = grid([rule(name)] * len(hidden))
@@ -83,7 +83,7 @@ def chain_rule(size: Size) -> Outcome:
     errors, d = [], 6
     for number in range(size.of(20, 2)):
         name = ["gaussian", "rbf", "spline"][number % 3]
-        graph, layer, weights, outputs = kinds(20, d)[number]
+        graph, layer, weights, outputs = kind(number, d)
         p = squared(
             graph, CONTINUOUS[name], layer=_layer(layer, graph), weights=weights, outputs=outputs
         )

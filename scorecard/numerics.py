@@ -12,7 +12,7 @@ from scipy import stats
 
 import subtractive as sub
 from scorecard.check import Outcome, Size, check
-from scorecard.models import CONTINUOUS, DOUBLE, graphs, kinds, points, squared
+from scorecard.models import CONTINUOUS, DOUBLE, GRAPHS, kind, points, squared
 from tests.oracles import mp_log_partition, mp_log_square
 
 
@@ -26,7 +26,7 @@ def gradients(size: Size) -> Outcome:
     passed, tried = 0, 0
     for number in range(size.of(24, 2)):
         name = ["gaussian", "rbf", "spline"][number % 3]
-        graph, layer, weights, outputs = kinds(24, 3, seed=8)[number]
+        graph, layer, weights, outputs = kind(number, 3, seed=8)
         p = squared(graph, CONTINUOUS[name], layer=layer, weights=weights, outputs=outputs)
         x = points(name, 3, 3, number)
         tried, passed = tried + 1, passed + _gradcheck(p, x)
@@ -83,7 +83,7 @@ def reference_values(size: Size) -> Outcome:
     """Compare log p and log Z with other libraries and with arithmetic in 50 digits."""
     errors = [*_closed_forms(), *_quimb_norms(size.of(6, 1))]
     for number in range(size.of(12, 2)):
-        graph, _, weights, outputs = kinds(12, 4, seed=9)[number]
+        graph, _, weights, outputs = kind(number, 4, seed=9)
         p = squared(graph, sub.Gaussian(), weights=weights, outputs=outputs)
         exact = mp_log_partition(p.circuit)
         errors.append(abs(float(p.log_partition()) - exact) / max(1.0, abs(exact)))
@@ -118,8 +118,8 @@ def _quimb_norms(count: int) -> list[float]:
 
     errors = []
     for number in range(count):
-        kind = ["float64", "complex128"][number % 2]
-        state = qtn.MPS_rand_state(6 + number, 3, seed=number, dtype=kind)
+        dtype = ["float64", "complex128"][number % 2]
+        state = qtn.MPS_rand_state(6 + number, 3, seed=number, dtype=dtype)
         p = sub.reductions.from_quimb(state, dtype=DOUBLE)
         exact = math.log(abs(complex(state.H @ state)))
         errors.append(abs(float(p.log_partition()) - exact) / max(1.0, abs(exact)))
@@ -186,7 +186,8 @@ def underflow(size: Size) -> Outcome:
     """One function per variable is a product of Gaussians, whose log-density is known."""
     errors, lowest = [], 0.0
     for d, distance in ((size.of(1000, 100), 10.0), (size.of(2000, 50), 14.0), (3, 1e6)):
-        for graph in graphs(d, 0).values() if d <= 100 else [sub.linear_tree(d), sub.flat(d)]:
+        for make in GRAPHS.values() if d <= 100 else (GRAPHS["linear"], GRAPHS["flat"]):
+            graph = make(d, 0)
             p = squared(graph, sub.Gaussian(), units=1, outputs=1)
             layer = p.circuit.input_layers[0]
             mean = layer.get_tensor("mean")[:, 0].numpy()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import subtractive as sub
 from scorecard.check import Outcome, Size, check
-from scorecard.models import CONTINUOUS, kinds, squared
+from scorecard.models import CONTINUOUS, kind, squared
 from subtractive.inference.evidence import Evidence
 
 LEVEL = 1e-3  # the false-alarm rate of a whole check, divided among its comparisons
@@ -43,7 +43,8 @@ def least_p_value(uniform: Tensor) -> float:
 def _models(count: int) -> list[tuple[str, sub.SquaredCircuit]]:
     names = ["gaussian", "rbf", "spline"]
     made = []
-    for number, (graph, layer, weights, outputs) in enumerate(kinds(count, 3, seed=5)):
+    for number in range(count):
+        graph, layer, weights, outputs = kind(number, 3, seed=5)
         name = names[number % 3]
         family = CONTINUOUS[name]
         made.append((name, squared(graph, family, layer=layer, weights=weights, outputs=outputs)))
@@ -94,7 +95,7 @@ def chi_square(drawn: Tensor, p: sub.Density, states: int, known: Tensor | None 
 
 def _discrete(number: int) -> sub.SquaredCircuit:
     family = [sub.Embedding(3), sub.Categorical(3), sub.Binomial(2)][number % 3]
-    graph, layer, weights, outputs = kinds(30, 4, seed=6)[number]
+    graph, layer, weights, outputs = kind(number, 4, seed=6)
     layer = "hadamard" if number % 2 else layer
     return squared(graph, family, layer=layer, weights=weights, outputs=outputs)
 

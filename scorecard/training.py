@@ -13,7 +13,7 @@ import torch
 
 import subtractive as sub
 from scorecard.check import Outcome, Size, check
-from scorecard.models import kinds, squared
+from scorecard.models import kind, squared
 from scorecard.processes import environment, run_program
 from scorecard.tables import nasty_table, random_table, small
 
@@ -75,8 +75,8 @@ def row_weights(size: Size) -> Outcome:
 
 def _first_step(number: int, x: torch.Tensor, weights: torch.Tensor | None) -> list[torch.Tensor]:
     """What one step of gradient descent changes, which is the gradient."""
-    graph, layer, kind, outputs = kinds(20, 3, seed=16)[number]
-    p = squared(graph, sub.Gaussian(), layer=layer, weights=kind, outputs=outputs)
+    graph, layer, signs, outputs = kind(number, 3, seed=16)
+    p = squared(graph, sub.Gaussian(), layer=layer, weights=signs, outputs=outputs)
     before, after = _parameters(p), []
 
     def keep(density: sub.Density, history: object) -> bool:

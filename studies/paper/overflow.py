@@ -21,8 +21,8 @@ from subtractive.inference.partition import log_square_partition, square_integra
 from subtractive.init import Initialiser
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import log_sum_of_squares, to_scaled
+from subtractive.plots.style import MODEL, OTHER, quiet
 from subtractive.regions.folding import root_of, traverse, waiting_leaves
-from subtractive.report.figures import MODEL, OTHER, quiet
 
 WEIGHTS: dict[str, Callable[[], Initialiser]] = {
     "uniform": sub.init.uniform,

@@ -24,6 +24,10 @@ class Weights(nn.Module, ABC):
 
     To be saved, weights need one parameter only, and a constructor or an :meth:`of_shape` that
     makes one of a given shape.
+
+    >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, seed=0)
+    >>> circuit.sum_layers[0].weights().shape
+    torch.Size([1, 1, 3])
     """
 
     def __init_subclass__(cls, old_names: Sequence[str] = (), **options: Any) -> None:  # noqa: ANN401
@@ -131,14 +135,22 @@ class ComplexWeights(Weights):
 def real_weights(
     shape: tuple[int, int, int], initialise: Initialiser, generator: torch.Generator | None
 ) -> Weights:
-    """Weights of any sign, for ``Circuit(..., weights=real_weights)``: the default."""
+    """Weights of any sign, for ``Circuit(..., weights=real_weights)``: the default.
+
+    >>> bool((sub.real_weights((1, 2, 3), sub.init.normal(), None)().abs() > 0).all())
+    True
+    """
     return RealWeights(initialise(shape, generator))
 
 
 def positive_weights(
     shape: tuple[int, int, int], initialise: Initialiser, generator: torch.Generator | None
 ) -> Weights:
-    """Positive weights: monotonic circuits, and squared monotonic ones."""
+    """Positive weights: monotonic circuits, and squared monotonic ones.
+
+    >>> bool((sub.positive_weights((1, 2, 3), sub.init.uniform(), None)() > 0).all())
+    True
+    """
     value = initialise(shape, generator)
     if not bool((value > 0).all()):
         raise ValueError(
@@ -151,7 +163,11 @@ def positive_weights(
 def complex_weights(
     shape: tuple[int, int, int], initialise: Initialiser, generator: torch.Generator | None
 ) -> Weights:
-    """Complex weights; real and imaginary parts are drawn in the same way."""
+    """Complex weights; real and imaginary parts are drawn in the same way.
+
+    >>> sub.complex_weights((1, 2, 3), sub.init.normal(), None)().is_complex()
+    True
+    """
     real = initialise(shape, generator)
     return ComplexWeights(torch.complex(real, initialise(shape, generator)))
 

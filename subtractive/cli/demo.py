@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 import subtractive as sub
 from subtractive.data.synthetic import ring, ring_log_density
-from subtractive.pictures import LogDensity, side_by_side
+from subtractive.plots.planes import LogDensity, side_by_side
 
 EXTENT = 4.5
 GENTOO = {"species": "Gentoo"}

@@ -15,11 +15,14 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from subtractive.circuits.circuit import Circuit
+from subtractive.densities.distribution import DensityDistribution
 from subtractive.densities.queries import Queries, Values
 from subtractive.inference.divergence import Estimate, estimate
 from subtractive.inference.evidence import (
     Evidence,
     as_mask,
+    as_rows,
     as_table,
     check_device,
     check_possible,
@@ -28,6 +31,7 @@ from subtractive.inference.evidence import (
     make_evidence,
 )
 from subtractive.inference.expectations import Expectations
+from subtractive.inference.information import conditional_entropy, mutual_information
 from subtractive.inference.partition import recall, remember
 from subtractive.inputs.base import InputFamily, TestFunctions
 from subtractive.io.files import write_tensors
@@ -39,6 +43,29 @@ class Density(Queries):
 
     Rows are samples, columns are variables; a NaN entry is integrated out. Densities,
     probabilities, means and variances are differentiable, and results are in float64.
+
+    >>> circuit = sub.Circuit(sub.linear_tree(3), sub.Gaussian(), num_units=3, seed=0)
+    >>> p = sub.SquaredCircuit(circuit)
+    >>> x = torch.tensor([[0.5, torch.nan, -0.2]])
+    >>> known = torch.tensor([True, False, False])
+    >>> [values.shape[0] for values in (p.log_prob(x), p.log_marginal(x, known), p(x))]
+    [1, 1, 1]
+    >>> p.log_conditional(x.nan_to_num(), ~known, known).shape, p.log_partition().shape
+    (torch.Size([1]), torch.Size([]))
+    >>> p.condition({0: 0.5}).marginal([1]).num_variables
+    1
+    >>> p.sample(4, given={0: 0.5}).shape, p.impute(x).isnan().any().item()
+    (torch.Size([4, 3]), False)
+    >>> [moment.shape[0] for moment in (p.mean(), p.variance(), p.covariance())]
+    [3, 3, 3]
+    >>> points = torch.tensor([-1.0, 1.0])
+    >>> p.pdf(0, points).shape == p.cdf(0, points).shape == p.quantile(0, points * 0.4 + 0.5).shape
+    True
+    >>> bool(p.probability({0: (None, 1.0), 2: (0.0, None)}, given={1: 0.0}) < 1)
+    True
+    >>> p.mode().shape, p.entropy(100).value == p.kl(p, 100).value
+    (torch.Size([3]), False)
+    >>> p.save(os.path.join(tempfile.mkdtemp(), "p.safetensors"))
     """
 
     @abstractmethod
@@ -52,6 +79,10 @@ class Density(Queries):
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """What the density is made of, without its numbers, as plain data for files."""
+
+    def as_distribution(self) -> DensityDistribution:
+        """A ``torch.distributions.Distribution`` that shares the parameters of this density."""
+        return DensityDistribution(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the density to one file, from which :func:`load` makes it again.
@@ -76,8 +107,9 @@ class Density(Queries):
         return log_normaliser
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """log p(x), (n,), of rows x (n, d); NaN entries are integrated out exactly."""
-        return self.log_marginal(x)
+        """log p(x), (...), of rows x (..., d); NaN entries are integrated out exactly."""
+        rows, batch_shape = as_rows(x, self.num_variables, self.device)
+        return self.log_marginal(rows).reshape(batch_shape)
 
     def forward(self, x: Tensor) -> Tensor:
         """The same as :meth:`log_prob`."""
@@ -122,11 +154,55 @@ class Density(Queries):
         return Restriction(self, keep, row)
 
     def entropy(
-        self, num_samples: int = 10_000, *, generator: torch.Generator | None = None
+        self,
+        num_samples: int = 10_000,
+        *,
+        given: Values | None = None,
+        generator: torch.Generator | None = None,
     ) -> Estimate:
-        """−E[log p(x)] in nats, by exact samples, with its standard error."""
-        with torch.no_grad():
-            return estimate(-self.log_prob(self.sample(num_samples, generator=generator)))
+        """−E[log p(x | given)] in nats, by exact samples, with its standard error."""
+        p = self.condition(given) if given else self
+        return p.conditional_entropy(
+            range(p.num_variables), num_samples=num_samples, generator=generator
+        )
+
+    def conditional_entropy(
+        self,
+        variables: Sequence[int],
+        known: Sequence[int] = (),
+        *,
+        num_samples: int = 10_000,
+        generator: torch.Generator | None = None,
+    ) -> Estimate:
+        """H(x_variables | x_known) in nats: what some variables leave open of others.
+
+        By exact samples and exact marginals, all else being integrated out.
+        """
+        x = self.sample(num_samples, generator=generator)
+        return conditional_entropy(self.log_marginal, x, variables, known)
+
+    def mutual_information(
+        self,
+        first: Sequence[int],
+        second: Sequence[int],
+        *,
+        given: Values | None = None,
+        num_samples: int = 10_000,
+        generator: torch.Generator | None = None,
+    ) -> Estimate:
+        """I(x_first; x_second | given) in nats: what two sets of variables say about each other.
+
+        By exact samples and exact marginals, all else being integrated out.
+        """
+        x = self.sample(num_samples, given=given, generator=generator)
+        evidence = self._given_evidence(given)
+        known, log_known = evidence.observed[0], self._log_marginal(evidence)
+
+        def log_marginal(x: Tensor, observed: Tensor) -> Tensor:
+            return self.log_marginal(x, observed | known) - log_known
+
+        fixed = known.nonzero()[:, 0].tolist()
+        return mutual_information(log_marginal, x, (first, second), fixed)
 
     def kl(
         self,
@@ -196,6 +272,19 @@ class Restriction(Density):
         whole = [asked.get(variable) for variable in range(self.density.num_variables)]
         answers = self.density.expectations(self.lift(evidence), whole)
         return [answers[variable] for variable in self.keep]
+
+    def product_expectations(
+        self, evidence: Evidence, functions: Sequence[TestFunctions | None]
+    ) -> Tensor:
+        asked = dict(zip(self.keep, functions, strict=True))
+        whole = [asked.get(variable) for variable in range(self.density.num_variables)]
+        return self.density.product_expectations(self.lift(evidence), whole)
+
+    def circuit_expectation(self, evidence: Evidence, circuit: Circuit) -> Tensor:
+        raise ValueError(
+            "the expectation of a circuit needs a density over all of its variables. Ask the "
+            "density that this one was made from, with given={variable: value}."
+        )
 
     def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:
         at = torch.tensor(self.keep)

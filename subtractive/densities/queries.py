@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from subtractive.circuits.circuit import Circuit
 from subtractive.inference.box import Side, in_box
 from subtractive.inference.covariance import cumulants
 from subtractive.inference.evidence import (
@@ -23,6 +24,7 @@ from subtractive.inference.evidence import (
 from subtractive.inference.expectations import Expectations, as_row
 from subtractive.inference.imputation import fill_gaps, gap_functions
 from subtractive.inference.mode import ascend, best_rows
+from subtractive.inference.product_expectations import Product, Terms, as_summands
 from subtractive.inference.quantile import quantiles, state_quantiles
 from subtractive.inputs.base import InputFamily, TestFunctions
 from subtractive.inputs.test_functions import CumulativeAt, DensityAt, Moments
@@ -65,6 +67,16 @@ class Queries(nn.Module, ABC):
     def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:
         """log of the weight of one row of evidence, tilted to second order by exp(Σ_d θ_d x_d)."""
 
+    @abstractmethod
+    def product_expectations(
+        self, evidence: Evidence, functions: Sequence[TestFunctions | None]
+    ) -> Tensor:
+        """E[Π_d h_td(x_d)] given one row of evidence, (t,); ``None`` stands for h = 1."""
+
+    @abstractmethod
+    def circuit_expectation(self, evidence: Evidence, circuit: Circuit) -> Tensor:
+        """E[c(x)] of another circuit on the same region graph given one row of evidence, (s,)."""
+
     @property
     def num_variables(self) -> int:
         """The number of variables d."""
@@ -95,6 +107,23 @@ class Queries(nn.Module, ABC):
     def variance(self, given: Given = None) -> Tensor:
         """The variances of all variables, (d,), or (n, d) for a table of given values."""
         return self._moments(given)[1]
+
+    def expectation(self, f: Product | Terms | Circuit, given: Values | None = None) -> Tensor:
+        """E[f(x) | given], exactly, for what changes only the inputs or is a circuit itself.
+
+        ``{0: 2, 3: torch.sin}`` is the product x_0² sin(x_3) of functions of single variables:
+        powers are in closed form, other functions by quadrature, and exact on states. A list of
+        pairs (coefficient, product) is their sum, such as a polynomial. Both give a scalar. A
+        :class:`Circuit` on the region graph of the density gives one number per output, (s,).
+        """
+        evidence = self._given_evidence(given)
+        if isinstance(f, Circuit):
+            return self.circuit_expectation(evidence, f)
+        total = torch.zeros((), dtype=torch.float64)
+        for some in as_summands(f, self.num_variables).split():
+            means = self.product_expectations(evidence, some.functions(evidence))
+            total = total + (some.values(evidence) * means).sum()
+        return total
 
     def covariance(self, given: Values | None = None) -> Tensor:
         """The covariances of all variables, (d, d), zero where one is given; without gradient."""

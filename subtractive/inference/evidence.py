@@ -85,22 +85,25 @@ class Evidence:
 
 def as_table(x: object, num_variables: int, device: torch.device) -> Tensor:
     """Whatever the user calls a table of numbers, as a tensor (n, d) of a real floating dtype."""
-    check_device(device)
-    table = _as_tensor(
-        x,
-        expected="x must be a table of numbers",
-        advice="Pass a tensor or an array of shape (rows, variables).",
-        device=device,
-    )
-    if table.is_complex():
-        raise ValueError("x must be real, got complex numbers.")
+    table = _as_numbers(x, device)
     if table.dim() != 2 or table.shape[1] != num_variables:
         hint = " For a single row pass x[None]." if table.dim() == 1 else ""
         raise ValueError(
             f"x must have shape (rows, {num_variables}), one column per variable, got "
             f"{tuple(table.shape)}.{hint}"
         )
-    return table if table.is_floating_point() else table.to(torch.float64)
+    return table
+
+
+def as_rows(x: object, num_variables: int, device: torch.device) -> tuple[Tensor, tuple[int, ...]]:
+    """Rows x (..., d) as a table (n, d), and the shape (...) of one number for each row.
+
+    A last axis of another size is left as it is, for :func:`as_table` to refuse.
+    """
+    rows = _as_numbers(x, device)
+    if rows.shape[-1:] == (num_variables,):
+        return rows.reshape(-1, num_variables), rows.shape[:-1]
+    return rows, rows.shape[:-1]
 
 
 def check_device(device: torch.device) -> None:
@@ -219,6 +222,20 @@ def check_possible(log_probability: Tensor) -> None:
             f"the given values have probability zero in rows {rows[:5]}{more}: nothing can be "
             "conditioned on them."
         )
+
+
+def _as_numbers(x: object, device: torch.device) -> Tensor:
+    """Whatever the user calls numbers, as a tensor of a real floating dtype."""
+    check_device(device)
+    numbers = _as_tensor(
+        x,
+        expected="x must be a table of numbers",
+        advice="Pass a tensor or an array of shape (rows, variables).",
+        device=device,
+    )
+    if numbers.is_complex():
+        raise ValueError("x must be real, got complex numbers.")
+    return numbers if numbers.is_floating_point() else numbers.to(torch.float64)
 
 
 def _as_tensor(given: object, *, expected: str, advice: str, device: torch.device) -> Tensor:

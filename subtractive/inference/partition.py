@@ -34,11 +34,27 @@ _NOISE = 2.0**-30
 
 
 class CancellationWarning(UserWarning):
-    """Positive and negative parts of Z cancel almost exactly: few digits are left."""
+    """Positive and negative parts of Z cancel almost exactly: few digits are left.
+
+    >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, seed=0)
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", sub.CancellationWarning)
+    ...     sub.SquaredCircuit(circuit).log_partition().isfinite().item()
+    True
+    """
 
 
 class CancellationError(ArithmeticError):
-    """Positive and negative parts of Z cancel completely."""
+    """Positive and negative parts of Z cancel completely.
+
+    >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, seed=0)
+    >>> with torch.no_grad():
+    ...     _ = next(circuit.sum_layers[0].parameters()).zero_()
+    >>> sub.SquaredCircuit(circuit).log_partition()
+    Traceback (most recent call last):
+    subtractive.inference.partition.CancellationError: ...
+    """
 
 
 def log_square_partition(circuit: Circuit) -> Tensor:

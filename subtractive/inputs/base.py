@@ -35,6 +35,10 @@ class Window:
 
     Bounds are (f, m): m = 1 says the same bound for all rows. Discrete families sum over the
     states in the window; ``states`` (f, m, v) picks them one by one instead of by bounds.
+
+    >>> from subtractive.inputs import Window
+    >>> Window(lower=torch.zeros(1, 1), power=1).num_rows  # ∫ x (...) dx over x > 0
+    1
     """
 
     lower: Tensor | None = None
@@ -112,6 +116,9 @@ class InputFamily(ABC):
     In the shapes below ``p`` and ``q`` are the tensors of two input layers over the same regions
     (usually the same layer twice), with i and j functions; ``m`` is one where a result is the
     same for all rows. ``observed`` says which variables of the region are known, with values in x.
+
+    >>> isinstance(sub.Gaussian(), sub.InputFamily), sub.Embedding(3).num_states
+    (True, 3)
     """
 
     is_univariate: ClassVar[bool] = False  # whether regions must have one variable

@@ -13,7 +13,12 @@ from subtractive.numerics.leaf_message import LeafMessage
 
 
 class MultivariateFamily(InputFamily):
-    """A family of functions of several variables, some of which may be observed."""
+    """A family of functions of several variables, some of which may be observed.
+
+    >>> from subtractive.inputs import MultivariateFamily
+    >>> isinstance(sub.MultivariateGaussian(), MultivariateFamily)
+    True
+    """
 
     @abstractmethod
     def init(

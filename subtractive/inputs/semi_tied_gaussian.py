@@ -40,6 +40,10 @@ class SemiTiedGaussian(RegionGaussian, old_names=("TiedGaussian",)):
     and every query is answered as :class:`MultivariateGaussian` answers it; but values cost
     one change of coordinates, not one per unit, and integrals of pairs a sum over variables.
     ``norm`` is as it is there.
+
+    >>> circuit = sub.Circuit(sub.flat([[0, 1, 2]]), sub.SemiTiedGaussian(norm=2), num_units=8)
+    >>> sub.SquaredCircuit(circuit).sample(5, given={0: 1.0}).shape
+    torch.Size([5, 3])
     """
 
     def init(

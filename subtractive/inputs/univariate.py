@@ -46,6 +46,10 @@ class UnivariateFamily(InputFamily):
     :meth:`gram` of its own a family is integrated by quadrature over its :attr:`support`
     (:mod:`subtractive.inputs.quadrature`), or summed over its states, and without a
     :meth:`draw_square` or :meth:`draw_units` sampled by inverting those integrals.
+
+    >>> from subtractive.inputs import UnivariateFamily
+    >>> isinstance(sub.Spline(8, domain=(0.0, 1.0)), UnivariateFamily)
+    True
     """
 
     is_univariate = True

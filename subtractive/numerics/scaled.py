@@ -23,6 +23,10 @@ class LeafMessage(NamedTuple):
 
     ``None`` stands for a mantissa of one or an exponent of zero, whichever a family does not
     need. The exponential is not taken yet: where inputs are multiplied, exponents are added first.
+
+    >>> from subtractive.numerics import LeafMessage
+    >>> LeafMessage(None, torch.zeros(1, 5, 3)).value().unique()  # exp(0)
+    tensor([1.])
     """
 
     mantissa: Tensor | None  # (f, n, i) or (f, n, i, j)

@@ -27,6 +27,11 @@ class SignedLog(NamedTuple):
 
     The sign of a complex number is its phase. Where a number is exactly zero its sign is zero,
     its logarithm -inf, and no gradient passes.
+
+    >>> from subtractive.numerics import SignedLog
+    >>> number = SignedLog(torch.tensor([[[-1.0]]]), torch.tensor([[[2.0]]]))  # -e²
+    >>> number.shape
+    torch.Size([1, 1, 1])
     """
 
     sign: Tensor

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self, final
 
+import numpy as np
 import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, DensityMixin
-from sklearn.utils import Tags
+from sklearn.utils import Tags, estimator_html_repr
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -21,8 +22,10 @@ from subtractive.io.files import write_tensors
 from subtractive.learning.history import History
 from subtractive.numerics.validation import whole_number
 from subtractive.tables import checks, queries
+from subtractive.tables.censoring import ROUNDS, is_censored, redrawn_table, start_table
 from subtractive.tables.columns import States
 from subtractive.tables.containers import AnyTable
+from subtractive.tables.display import estimator_html
 from subtractive.tables.memory import Memory, describe_memory
 from subtractive.tables.model_selection import FitInterrupted, Learned, Recipe
 from subtractive.tables.out_of_core import (
@@ -91,11 +94,21 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
     gaps are filled. The base measure of scores is Lebesgue measure for numbers, and a count for
     states and atoms. Equal rows are merged, so that a weight of two is a row that occurs twice.
 
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).normal(size=(200, 2))
-    >>> model = sub.SubtractiveMixture(4, max_epochs=2, random_state=0).fit(x)
-    >>> model.sample(3, given={0: 1.5}, random_state=0).shape
-    (3, 2)
+    >>> table = sub.data.penguins()
+    >>> model = sub.SubtractiveMixture(4, max_epochs=2, random_state=0).fit(table)
+    >>> gentoo = {"species": "Gentoo", "body_mass_g": (5000, None)}  # a value, an interval
+    >>> model.probability({"sex": ["male"]}, given=gentoo) > 0.5
+    True
+    >>> model.sample(3, given=gentoo, random_state=0).shape
+    (3, 8)
+    >>> model.impute(table).shape, model.score_samples(table).shape
+    ((344, 8), (344,))
+    >>> [len(moments) for moments in (model.mean(), model.std(gentoo), model.cov())]
+    [8, 7, 8]
+    >>> low, high = model.interval("body_mass_g", 0.9, given={"sex": "female"})
+    >>> model.ask("P(sex = male | body_mass_g > 5000)", table).rows
+    61
+    >>> model = model.partial_fit(table)  # another pass, over these rows or others
     """
 
     schema_: Schema
@@ -218,6 +231,14 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         index = getattr(X, "index", None)
         return queries.predict_proba(self._view(), self._read(X), column, index)
 
+    def _html_repr(self) -> str:
+        """What notebooks show: of a fitted model its columns, else scikit-learn's diagram."""
+        if not hasattr(self, "density_"):
+            return str(estimator_html_repr(self))
+        columns = len(self.schema_.names)
+        title = f"SubtractiveMixture, fitted: {columns} {'column' if columns == 1 else 'columns'}"
+        return estimator_html(title, self.schema_, self.history_)
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
@@ -225,6 +246,19 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
 
     def _learn(self, given: AnyTable, sample_weight: object, recipe: Recipe, seed: int) -> None:
         table, weights = self._read_rows(given, sample_weight, reset=True)
+        if not is_censored(table):
+            self._learn_table(table, weights, recipe, seed)
+            return
+        if recipe.structure == "auto":  # boxes of trees are exact for any number of columns
+            recipe = replace(recipe, structure="chow-liu")
+        full = start_table(table, np.random.default_rng(seed))
+        for number in range(ROUNDS):
+            self._learn_table(full, weights, recipe, seed)
+            if number < ROUNDS - 1:
+                generator = torch.Generator().manual_seed(seed + number)
+                full = redrawn_table(self._view(), table, generator)
+
+    def _learn_table(self, table: Table, weights: Floats, recipe: Recipe, seed: int) -> None:
         schema = Schema.of(table, weights, self.schema, self.unknown)
         rows = encode_rows(schema, table, weights)
         try:

@@ -29,6 +29,8 @@ def read_table(given: AnyTable, estimator: object = None) -> Table:
         )
     from sklearn.utils import check_array  # which takes long to import
 
+    if isinstance(given, Tensor):
+        given = given.detach().cpu().numpy()
     if isinstance(given, np.ma.MaskedArray):  # what is masked is missing
         is_numeric = given.dtype.kind in "biuf"
         given = np.ma.filled(given.astype(np.float64), np.nan) if is_numeric else given

@@ -1,4 +1,4 @@
-"""Figures of a report about the inside of a model: its region graph and its weights."""
+"""The inside of a model: which columns meet when, and how large its weights are."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from typing import final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from subtractive.circuits.circuit import Circuit
+from subtractive.plots.labels import label
+from subtractive.plots.style import MODEL, OTHER, SOFT, axes_for, legend
 from subtractive.regions.graph import RegionGraph
-from subtractive.report.figures import MODEL, OTHER, panel
-from subtractive.report.words import label
 from subtractive.tables.reading import Floats
 
 MOST_LEAVES = 30
 WIDTH, ROOM, ROW = 6.8, 2.3, 0.25  # of the figure, for the names, and of one leaf, in inches
-LINE = "#7d8896"
 
 
 @final
@@ -81,17 +79,40 @@ def _branch(graph: RegionGraph, region: int, names: Sequence[str]) -> Branch:
     return Branch(name, len(scope), is_input)
 
 
-def region_tree(root: Branch) -> Figure:
-    """The tree from left to right: dots are regions, with how many columns meet in them."""
-    height = ROW * (root.num_leaves + 1) + 0.1
-    figure = Figure(figsize=(WIDTH, height))
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_axis_off()
+def region_graph(
+    graph: RegionGraph, *, names: Sequence[object] | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw a region graph as a tree from left to right: dots with how many variables meet there.
+
+    Of a large graph the upper part is drawn, in at most 30 branches.
+
+    >>> ax = sub.plots.region_graph(sub.random_binary_tree(6, seed=0), names=list("abcdef"))
+    >>> sorted(text.get_text() for text in ax.texts)[-6:]
+    ['a', 'b', 'c', 'd', 'e', 'f']
+    """
+    shown = list(range(graph.num_variables)) if names is None else list(names)
+    if len(shown) != graph.num_variables:
+        raise ValueError(
+            f"names needs one name per variable: expected {graph.num_variables}, got {len(shown)}."
+        )
+    root = outline(graph, [str(name) for name in shown])
+    ax = axes_for(ax, tree_size(root))
+    draw_tree(ax, root)
+    return ax
+
+
+def tree_size(root: Branch) -> tuple[float, float]:
+    """How large a drawing of a tree is, in inches."""
+    return WIDTH, ROW * (root.num_leaves + 1) + 0.1
+
+
+def draw_tree(ax: Axes, root: Branch) -> None:
+    """A tree from left to right: dots are regions, with how many columns meet in them."""
+    ax.set_axis_off()
     step = (WIDTH - ROOM - 0.4) / max(root.depth, 3)
-    axes.set_xlim(-0.3 / step, (WIDTH - 0.3) / step)
-    axes.set_ylim(root.num_leaves, -1)
-    _draw(axes, root, 0, 0)
-    return figure
+    ax.set_xlim(-0.3 / step, (WIDTH - 0.3) / step)
+    ax.set_ylim(root.num_leaves, -1)
+    _draw(ax, root, 0, 0)
 
 
 def _draw(axes: Axes, branch: Branch, depth: int, first: int) -> float:
@@ -102,7 +123,7 @@ def _draw(axes: Axes, branch: Branch, depth: int, first: int) -> float:
         here += child.num_leaves
     line = (lines[0] + lines[-1]) / 2 if lines else float(first)
     for below in lines:
-        axes.plot([depth, depth, depth + 1], [line, below, below], color=LINE, lw=0.9, zorder=1)
+        axes.plot([depth, depth, depth + 1], [line, below, below], color=SOFT, lw=0.9, zorder=1)
     colour = OTHER if branch.is_input else MODEL
     axes.plot(depth, line, "o", color=colour, ms=6 if branch.is_input else 11, zorder=2)
     if not branch.is_input:
@@ -124,9 +145,8 @@ def sum_weights(circuits: Sequence[Circuit]) -> Floats:
     return np.concatenate([part.double().numpy().ravel() for part in real])
 
 
-def weight_histogram(weights: Floats) -> Figure:
+def draw_weights(axes: Axes, weights: Floats) -> None:
     """How many weights have which size, negative ones in another colour."""
-    figure, axes = panel((4.8, 2.5))
     low, high = np.quantile(weights, [0.001, 0.999])
     reach = float(max(abs(low), abs(high))) or 1.0
     edges = np.linspace(-reach if weights.min() < 0 else 0.0, reach, 61)
@@ -142,5 +162,4 @@ def weight_histogram(weights: Floats) -> Figure:
     axes.set_ylim(bottom=0.6)
     axes.set_xlabel("weight", fontsize=9)
     axes.set_ylabel("how many", fontsize=9)
-    axes.legend(fontsize=8, frameon=False, loc="upper right")
-    return figure
+    legend(axes, loc="upper right")

@@ -18,7 +18,8 @@ from subtractive.densities.base import Density
 from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
-from subtractive.report.words import state
+from subtractive.plots.columns import Marginal, marginals
+from subtractive.report.formatting import state
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.estimator import SubtractiveMixture
@@ -27,11 +28,12 @@ from subtractive.tables.schema import Encoded, Schema
 from subtractive.tables.validation import read_table
 
 Rows = npt.NDArray[np.intp]
+NUM_SAMPLES = 2000
 
 
 @final
 @dataclass(frozen=True)
-class View:
+class Context:
     """A fitted model, a table with its columns, the scores of all rows, and a seed."""
 
     model: SubtractiveMixture
@@ -41,7 +43,7 @@ class View:
     seed: int
 
     @classmethod
-    def of(cls, model: SubtractiveMixture, frame: AnyTable, seed: int) -> View:
+    def of(cls, model: SubtractiveMixture, frame: AnyTable, seed: int) -> Context:
         """Check the model and the table, and score every row."""
         if not isinstance(model, SubtractiveMixture):
             raise ValueError(
@@ -108,6 +110,24 @@ class View:
         is_boolean = self.raw(variable).content is Content.BOOLEAN
         return [state(bool(value) if is_boolean else value) for value in column.values]
 
+    @cached_property
+    def marginals(self) -> dict[Hashable, Marginal]:
+        """The distributions of all columns that are modelled, by name."""
+        return marginals(self.model, None)
+
+    @cached_property
+    def samples(self) -> Floats:
+        """Codes (m, d) of exact samples, drawn by the seed."""
+        generator = torch.Generator().manual_seed(self.seed)
+        with torch.no_grad():
+            drawn = self.density.sample(NUM_SAMPLES, generator=generator)
+        return np.asarray(drawn.numpy())
+
+    def limits(self, variable: int) -> tuple[float, float]:
+        """The values between which a continuous column is drawn."""
+        points = self.marginals[self.name(variable)].points
+        return float(points[0]), float(points[-1])
+
     def some_rows(self, most: int, among: Rows | None = None) -> Rows:
         """At most so many rows, drawn by the seed, in their order."""
         rows = np.arange(self.table.num_rows) if among is None else among
@@ -123,33 +143,9 @@ class View:
         return [member.circuit for member in members if isinstance(member, kinds)]
 
 
-@torch.no_grad()
-def density_of_values(view: View, variable: int, values: Floats) -> Floats:
-    """The exact density of a continuous column at values (q,), in users' units."""
-    column = view.scale(variable)
-    density = view.density.pdf(variable, as_tensor(column.encode(values)))
-    return _in_units(density.log(), column.log_abs_det_jacobian(values))
-
-
-@torch.no_grad()
-def density_of_pairs(view: View, pair: tuple[int, int], values: tuple[Floats, Floats]) -> Floats:
-    """The exact density of two continuous columns at pairs of values (q,), in users' units."""
-    columns = [view.scale(variable) for variable in pair]
-    codes = np.stack([c.encode(v) for c, v in zip(columns, values, strict=True)], 1)
-    slope = sum(c.log_abs_det_jacobian(v) for c, v in zip(columns, values, strict=True))
-    return _in_units(view.density.marginal(pair).log_prob(as_tensor(codes)), np.asarray(slope))
-
-
-@torch.no_grad()
-def probabilities(view: View, variable: int) -> Floats:
-    """The exact probability of each state of a discrete variable, (v,)."""
-    states = torch.arange(num_states(view, variable), dtype=torch.float64)
-    return np.asarray(view.density.pdf(variable, states).numpy())
-
-
-def num_states(view: View, variable: int) -> int:
+def num_states(context: Context, variable: int) -> int:
     """How many states a discrete variable has."""
-    states = view.density.families[variable].num_states
+    states = context.density.families[variable].num_states
     assert states is not None
     return states
 
@@ -157,7 +153,3 @@ def num_states(view: View, variable: int) -> int:
 def as_tensor(codes: Floats) -> Tensor:
     """Codes as the densities take them."""
     return torch.from_numpy(np.ascontiguousarray(codes))
-
-
-def _in_units(log_density: Tensor, log_abs_det_jacobian: Floats) -> Floats:
-    return np.asarray((log_density + as_tensor(log_abs_det_jacobian)).exp().numpy())

@@ -1,4 +1,4 @@
-"""Pictures of densities."""
+"""Densities of two variables as shades, side by side and in slices."""
 
 from __future__ import annotations
 

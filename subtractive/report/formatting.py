@@ -1,47 +1,30 @@
-"""Names and numbers as the page shows them: short, clean, and never with sixteen digits."""
+"""Numbers and values as the page shows them: never with sixteen digits."""
 
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from subtractive.plots.labels import short
 from subtractive.tables.reading import Content, RawColumn
 
 MINUS, INFINITY, NOTHING = "\u2212", "\u221e", "\u2013"  # typographic, as prose has them
 
 
-def clean(name: object) -> str:
-    r"""A name on one line, without characters that a picture or a page cannot hold.
-
-    >>> clean("a\tb\x00c")
-    'a b\ufffdc'
-    """
-    text = " ".join(str(name).split())
-    unfit = ("Cc", "Cs", "Cn")  # control characters, halves of surrogate pairs, no characters
-    return "".join("\ufffd" if unicodedata.category(c) in unfit else c for c in text)
-
-
-def short(name: object, most: int = 28) -> str:
-    """A clean name, cut if it is longer than ``most``."""
-    text = clean(name)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def label(name: object, most: int = 24) -> str:
-    r"""A short name for a picture, in which a dollar sign begins no formula.
-
-    >>> print(label("price in $"))
-    price in \$
-    """
-    return short(name, most).replace("$", r"\$")
-
-
 def count(number: int) -> str:
     """A whole number in groups of three digits: 12,345."""
     return f"{number:,}"
+
+
+def number_of(size: int, one: str, many: str | None) -> str:
+    """So many things, in one or in several.
+
+    >>> number_of(1, "row", None), number_of(2, "row", None)
+    ('1 row', '2 rows')
+    """
+    return f"{count(size)} {one if size == 1 else many or one + 's'}"
 
 
 def number(value: float, digits: int = 4) -> str:

@@ -1,7 +1,7 @@
 """Pictures are drawn without a screen and show what they are given."""
 
 from subtractive.data.synthetic import ring_log_density
-from subtractive.pictures import side_by_side
+from subtractive.plots.planes import side_by_side
 
 
 def test_densities_side_by_side_have_titles_notes_and_colours_from_zero(tmp_path):
