@@ -139,8 +139,9 @@ def reroot(nodes: Sequence[Node], centre: int) -> list[Node]:
         path.append(parents[path[-1]])
     number: dict[int, int] = {}  # old node -> new node
     result: list[Node] = []
+    turned = set(path)
     for old, node in enumerate(nodes):
-        if old not in path:
+        if old not in turned:
             children = tuple(number[child] for child in node.children)
             number[old] = len(result)
             result.append(node._replace(children=children))
