@@ -91,13 +91,15 @@ class HiddenTree(NamedTuple):
     @classmethod
     def of(cls, graph: RegionGraph) -> HiddenTree:
         """Of a Chow-Liu tree, in which the first child of a region is the column of its own."""
-        own = {}  # region -> its column
+        own: dict[int, int] = {}  # region -> its column
         for number, region in enumerate(graph.regions):
             if region.partitions:
                 own[number] = own[region.partitions[0].children[0]]
             else:
                 (own[number],) = region.scope
-        regions, parents, summed = [0] * graph.num_variables, [None] * graph.num_variables, []
+        regions = [0] * graph.num_variables
+        parents: list[int | None] = [None] * graph.num_variables
+        summed = []
         regions[own[graph.root]] = graph.root
         for number, region in enumerate(graph.regions):
             for child in region.partitions[0].children[1:] if region.partitions else ():
