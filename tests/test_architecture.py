@@ -22,6 +22,7 @@ ORDER = [
     "densities",
     "sequences",
     "reductions",
+    "interop",
     "learning",
     "storage",
     "tables",
