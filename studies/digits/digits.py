@@ -20,7 +20,7 @@ from studies.digits.kinds import KINDS, fitted
 from studies.grid.experiment import Experiment, Place, Record, Run
 from studies.grid.outputs import Page
 from studies.models.evaluation import grouped
-from subtractive.report.figures import quiet
+from subtractive.plots.style import quiet
 
 SIDE, NUM_STATES = 8, 17
 STRUCTURES = ("chow-liu", "quad-4", "quad-2", "linear", "random")

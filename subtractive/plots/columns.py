@@ -10,8 +10,9 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from subtractive.tables.code_sets import CodeSet
 from subtractive.tables.columns import Column, Numeric, States
-from subtractive.tables.conditions import CodeSet, given_sets
+from subtractive.tables.conditions import given_sets
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.queries import encode
 from subtractive.tables.reading import Floats, Table

@@ -10,6 +10,7 @@ from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.quantiles import cumulative
 from subtractive.tables.queries import row_expectations
 from subtractive.tables.reading import Floats, Table, Values
+from subtractive.tables.schema import Encoded
 from subtractive.tables.view import View
 
 MOST_ROWS = 2000
@@ -79,7 +80,8 @@ def _ends(column: Column, values: Values) -> tuple[Floats, Floats]:
 
 def _state_ends(view: View, place: int, codes: Floats) -> tuple[Floats, Floats]:
     """P(earlier states) and P(these or earlier ones), (n,) each."""
-    empty = torch.full((1, len(view.schema.variables)), np.nan, dtype=torch.float64)
+    hidden = torch.full((1, len(view.schema.variables)), np.nan, dtype=torch.float64)
+    empty = Encoded(hidden, np.zeros(1), {})
     total = np.append(0.0, np.cumsum(row_expectations(view, empty, [place])[place][0]))
     known = np.nan_to_num(codes).astype(int)
     return total[known], total[known + 1]

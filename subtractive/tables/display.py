@@ -8,8 +8,8 @@ import numpy as np
 
 from subtractive.io.html import html_table
 from subtractive.learning.history import History
+from subtractive.tables.code_sets import CodeSet
 from subtractive.tables.columns import Column, Numeric, States
-from subtractive.tables.conditions import CodeSet
 from subtractive.tables.schema import Schema, describe_column
 from subtractive.tables.view import View
 

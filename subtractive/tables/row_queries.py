@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from subtractive.tables.conditions import both, event_sets
+from subtractive.tables.code_sets import both
+from subtractive.tables.conditions import event_sets
 from subtractive.tables.queries import check_rows, encode, log_weights
 from subtractive.tables.reading import Floats, Table
 from subtractive.tables.view import View
