@@ -19,6 +19,8 @@ examples:
   python -m studies all --quick --workers 2         those that need no data, in two processes
   python -m studies uci --data DIR --scheduler tcp://HOST:8786          on a dask cluster
   python -m studies distill --teacher stories.bin -o runs               see distill --help
+  python -m studies ring --protocol paper --records studies/records    keep records for the pages
+  python -m studies pages                           write the pages anew from studies/records
   python -m studies generate runs --tokenizer tok.bin --must-contain dog
 
 Results go to standard output, progress and errors to standard error.
@@ -44,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The options of a command: ``distill``, ``generate`` or the name of an experiment."""
+    """The options of a command: one of its own, or the name of an experiment."""
     command = words[0] if words and words[0] in PARSERS else "experiment"
     prog = "python -m studies" if command == "experiment" else f"python -m studies {command}"
     formatter = argparse.RawDescriptionHelpFormatter
@@ -70,6 +72,14 @@ def _add_experiment(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=VALUE",
         help="another value for a setting, as JSON or text: config.json has them all (repeatable)",
+    )
+    parser.add_argument(
+        "--protocol",
+        choices=["paper", "ours"],
+        help="the settings of the paper's appendix and its authors' code, or our recipes (ours)",
+    )
+    parser.add_argument(
+        "--records", metavar="DIR", help="also keep compact records here, for studies/records"
     )
     _add_executor(parser)
     parser.add_argument("--status", action="store_true", help="only list the runs in the folder")
@@ -119,6 +129,11 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     _add_seed(parser)
 
 
+def _add_pages(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Write tables, numbers and figures of the pages from studies/records."
+    parser.add_argument("--check", action="store_true", help="only say what would change")
+
+
 def _add_executor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (1)")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="of a dask cluster to do the runs")
@@ -137,6 +152,7 @@ PARSERS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "experiment": _add_experiment,
     "distill": _add_distill,
     "generate": _add_generate,
+    "pages": _add_pages,
 }
 
 if __name__ == "__main__":

@@ -13,6 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from studies.distillation import commands as distillation
+from studies.evidence.blocks import BLOCKS, PICTURES
+from studies.evidence.pages import (
+    outdated_pages,
+    outdated_pictures,
+    update_pages,
+    update_pictures,
+)
+from studies.evidence.store import Store, keep
 from studies.grid.executors import dask_cluster, process_pool
 from studies.grid.experiment import Experiment
 from studies.grid.progress import list_runs
@@ -42,7 +50,8 @@ def run_experiment(name: str, options: argparse.Namespace) -> None:
     chosen = chosen_experiment(name, options)
     folder = Path(options.out or "out")
     if options.name == "all" or options.out is None:
-        folder /= f"{name}-quick" if options.quick else name
+        form = "-quick" if options.quick else ""
+        folder /= f"{name}{form}-paper" if options.protocol == "paper" else f"{name}{form}"
     if options.status:
         records = Records(folder / "runs")
         print(list_runs(records.known(chosen), records))
@@ -56,12 +65,17 @@ def run_experiment(name: str, options: argparse.Namespace) -> None:
             progress=not options.quiet,
             executor=executor,
         )
+    if options.records is not None:
+        group = Path(options.records) / name / (options.protocol or "ours")
+        outputs.written.extend(keep(chosen, Records(folder / "runs"), group))
     print_json({"experiment": name, "written": [str(path) for path in outputs.written]})
 
 
 def chosen_experiment(name: str, options: argparse.Namespace) -> Experiment:
     """An experiment with the settings that the options change."""
     chosen = (quick if options.quick else full)(name)
+    if options.protocol == "paper":
+        chosen = chosen.changed(chosen.paper())
     changes = parse_settings(options.set)
     if options.data is not None and (options.name != "all" or "data" in chosen.settings()):
         changes["data"] = options.data
@@ -92,6 +106,8 @@ def parse_settings(phrases: Sequence[str]) -> dict[str, Any]:
 def experiment_command(name: str, options: argparse.Namespace) -> str:
     """The words that do the same again."""
     words = ["python", "-m", "studies", name, *(["--quick"] if options.quick else [])]
+    if options.protocol is not None:
+        words += ["--protocol", options.protocol]
     if options.data is not None:
         words += ["--data", options.data]
     for phrase in options.set:
@@ -110,6 +126,20 @@ def generate(options: argparse.Namespace) -> None:
     print_json(distillation.generate_texts(options))
 
 
+def pages(options: argparse.Namespace) -> None:
+    """Write what follows from the records in git, or with ``--check`` fail if something would."""
+    store = Store()
+    if options.check:
+        stale = [*outdated_pages(BLOCKS, store), *outdated_pictures(PICTURES, store)]
+        if stale:
+            names = ", ".join(path.name for path in stale)
+            raise ValueError(f"{names} are not what the records say: run python -m studies pages.")
+        written: list[Path] = []
+    else:
+        written = [*update_pages(BLOCKS, store), *update_pictures(PICTURES, store)]
+    print_json({"written": [str(path) for path in written]})
+
+
 def print_json(answer: Mapping[str, Any]) -> None:
     """Print one JSON object, in which a number that JSON does not know is null."""
     print(json.dumps(plain(answer), indent=2, default=str, allow_nan=False))
@@ -119,4 +149,5 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
     "experiment": experiment,
     "distill": distill,
     "generate": generate,
+    "pages": pages,
 }

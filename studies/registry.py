@@ -56,6 +56,14 @@ EXPERIMENTS = {
         "what helps trees on real data: squares, weights, trees, inputs, one change at a time",
         needs_data=True,
     ),
+    "clones": Entry(
+        "distillation.clone_experiment",
+        "distilled homogeneous chains of many states beside n-grams, and their squares",
+        needs_data=True,
+    ),
+    "digits": Entry(
+        "digits.digits", "8 x 8 digits: structures of trees, adding and kinds of squaring"
+    ),
     "weights": Entry(
         "paper.weights", "histograms of learned weights after squaring, negative part"
     ),

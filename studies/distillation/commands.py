@@ -9,7 +9,13 @@ from typing import Any
 
 import torch
 
-from studies.distillation.comparison import Writer, compare_once, compare_sets, phrases_of
+from studies.distillation.comparison import (
+    Writer,
+    compare_once,
+    compare_sets,
+    phrases_of,
+    text_rules,
+)
 from studies.distillation.corpus import Corpus, EncodedCorpus, from_samples, read_corpus
 from studies.distillation.models import MONOTONIC_STARTS, SQUARED_STARTS, Chained
 from studies.distillation.sampling import sample_teacher
@@ -21,6 +27,7 @@ from studies.distillation.vocabulary import Vocabulary, make_vocabulary
 from studies.grid.records import Records
 from studies.grid.running import complete, prepare_folder, present
 from subtractive.io.files import read_json
+from subtractive.sequences.guided import rules_in_states
 from subtractive.sequences.queries import sample_containing
 
 Answer = dict[str, Any]
@@ -90,7 +97,8 @@ def generate_texts(options: argparse.Namespace) -> Answer:
             raise ValueError("--concepts compares with a teacher: add --teacher.")
         words = [phrases_of(word, tokenizer, vocabulary) for word in options.must_contain]
         states = [{tuple(map(vocabulary.state, p)) for p in word} for word in words]
-        drawn = sample_containing(model, states, options.number, generator=generator)
+        rules = rules_in_states(text_rules(tokenizer), vocabulary.table)
+        drawn = sample_containing(model, states, options.number, rules=rules, generator=generator)
         tokens = vocabulary.tokens(drawn, generator)
         return {"texts": [tokenizer.decode(row) for row in tokens.tolist()]}
     writer = Writer(load_teacher(options.teacher), model, vocabulary, tokenizer)

@@ -16,6 +16,7 @@ from studies.distillation.sampling import draw_from_teacher
 from studies.distillation.teachers import Teacher
 from studies.distillation.tokenizers import Tokenizer
 from studies.distillation.vocabulary import Vocabulary
+from subtractive.sequences.automaton import TextRules
 from subtractive.sequences.guided import Guide, Samples, generate
 
 Answer = dict[str, Any]
@@ -52,7 +53,8 @@ class Writer:
     def guide(self, words: Sequence[str]) -> Guide:
         """The model's guidance towards texts that contain words."""
         phrases = [phrases_of(word, self.tokenizer, self.vocabulary) for word in words]
-        return Guide(self.model, phrases, states=self.vocabulary.table)
+        rules = text_rules(self.tokenizer)
+        return Guide(self.model, phrases, states=self.vocabulary.table, rules=rules)
 
     def write(self, guide: Guide, num_samples: int, generator: torch.Generator) -> Samples:
         """Texts of the teacher under guidance."""
@@ -157,9 +159,17 @@ def phrases_of(word: str, tokenizer: Tokenizer, vocabulary: Vocabulary) -> set[t
     return known
 
 
+def text_rules(tokenizer: Tokenizer) -> TextRules:
+    """Words end before what does not begin with a letter; texts end with a sentence."""
+    pieces = [tokenizer.decode([token]) for token in range(tokenizer.num_tokens)]
+    boundary = {token for token, piece in enumerate(pieces) if re.match(r"\W", piece)}
+    endings = {token for token, piece in enumerate(pieces) if re.search(r"[.!?]\"?\s*$", piece)}
+    return TextRules(boundary, endings)
+
+
 def text_contains(words: Sequence[str], tokenizer: Tokenizer) -> Contains:
-    """Whether the text of tokens contains the beginnings of words, however they are cut."""
-    patterns = [re.compile(rf"(?<!\w){re.escape(word)}", re.IGNORECASE) for word in words]
+    """Whether the text of tokens contains whole words, however they are cut into tokens."""
+    patterns = [re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE) for word in words]
 
     def contains(sequence: list[int]) -> bool:
         text = tokenizer.decode(sequence)
@@ -177,5 +187,6 @@ def score(samples: Samples, contains: Contains) -> Answer:
         "number": count,
         "success_rate": hits / count if count else None,
         "teacher_log_likelihood": float(samples.log_prob.mean()) if count else None,
+        "per_token": float(samples.log_prob.mean()) / samples.tokens.shape[1] if count else None,
         "standard_error": None if deviation is None else deviation / count**0.5,
     }

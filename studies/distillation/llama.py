@@ -91,12 +91,12 @@ class LlamaReading:
         w, shape = self.model.weights, self.model.shape
         x = w["embedding"][tokens]  # (n, dim)
         for layer in range(shape.layers):
-            x = x + self._attention(layer, _rms_norm(x, w["attention_norm"][layer]))
-            inner = _rms_norm(x, w["feed_norm"][layer])
+            x = x + self._attention(layer, rms_norm(x, w["attention_norm"][layer]))
+            inner = rms_norm(x, w["feed_norm"][layer])
             gate = functional.silu(inner @ w["w1"][layer].mT) * (inner @ w["w3"][layer].mT)
             x = x + gate @ w["w2"][layer].mT
         self.position += 1
-        return _rms_norm(x, w["final_norm"]) @ w["classifier"].mT
+        return rms_norm(x, w["final_norm"]) @ w["classifier"].mT
 
     def _attention(self, layer: int, x: Tensor) -> Tensor:
         w, shape, at = self.model.weights, self.model.shape, self.position
@@ -113,7 +113,8 @@ class LlamaReading:
         return mixed
 
 
-def _rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    """Rows (..., dim) of root mean square one, times a weight."""
     return x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt() * weight
 
 

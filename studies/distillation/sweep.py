@@ -17,7 +17,7 @@ from studies.distillation.figures import likelihood_figure, weight_figure
 from studies.distillation.models import sum_weights
 from studies.distillation.training import CONTINUED, ChainSettings, read_chain, train_chain
 from studies.grid.experiment import Place, Record, Run, Staged
-from studies.grid.outputs import Outputs
+from studies.grid.outputs import Page
 from studies.grid.records import identify
 
 ADDITIVE, LONGER = "MPC", "MPC longer"
@@ -85,7 +85,7 @@ class Sweep(Staged):
             additive_file=additive,
         )
 
-    def present(self, records: Sequence[Record], outputs: Outputs) -> None:
+    def present(self, records: Sequence[Record], outputs: Page) -> None:
         rows = summarise(records)
         outputs.table(
             "table",

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from studies.grid.outputs import Outputs
+from studies.grid.outputs import Page
 from subtractive.io.files import plain
 
 # The settings of one run, plain numbers and texts by which it is known for ever.
@@ -36,6 +36,7 @@ class Experiment(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    bulky: ClassVar[tuple[str, ...]] = ()  # results that are too large for records in git
 
     @abstractmethod
     def runs(self) -> Sequence[Run]:
@@ -46,8 +47,12 @@ class Experiment(ABC):
         """Do one run; the numbers that came out, as plain data."""
 
     @abstractmethod
-    def present(self, records: Sequence[Record], outputs: Outputs) -> None:
+    def present(self, records: Sequence[Record], outputs: Page) -> None:
         """Write tables and figures about all runs, which come in the order of :meth:`runs`."""
+
+    def paper(self) -> dict[str, Any]:
+        """What differs from these settings where the paper's are wanted; by default nothing."""
+        return {}
 
     def settings(self) -> dict[str, Any]:
         """All settings by name, as JSON knows them: lists for tuples."""

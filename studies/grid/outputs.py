@@ -4,16 +4,64 @@ from __future__ import annotations
 
 import csv
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from matplotlib.figure import Figure
 
 from subtractive.io.files import write_atomically
 
 
-class Outputs:
+class Page(ABC):
+    """What an experiment shows: paragraphs, tables and figures, in this order."""
+
+    @abstractmethod
+    def text(self, paragraph: str) -> None:
+        """Put a paragraph on the page."""
+
+    @abstractmethod
+    def table(
+        self, name: str, caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
+    ) -> None:
+        """Show a table."""
+
+    @abstractmethod
+    def figure(self, name: str, caption: str, figure: Figure) -> None:
+        """Show a figure."""
+
+    @abstractmethod
+    def file(self, name: str, caption: str, contents: bytes) -> None:
+        """Show a file that pages can show, such as an animation."""
+
+
+@final
+class Collected(Page):
+    """Tables as Markdown and figures by their names, written nowhere."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, str] = {}
+        self.figures: dict[str, Figure] = {}
+        self.texts: list[str] = []
+
+    def text(self, paragraph: str) -> None:
+        self.texts.append(paragraph)
+
+    def table(
+        self, name: str, caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
+    ) -> None:
+        self.tables[name] = markdown(columns, rows)
+
+    def figure(self, name: str, caption: str, figure: Figure) -> None:
+        self.figures[name] = figure
+
+    def file(self, name: str, caption: str, contents: bytes) -> None:
+        pass
+
+
+@final
+class Outputs(Page):
     """A folder of tables (CSV, Markdown) and figures (PNG, PDF), and ``results.md`` of all."""
 
     def __init__(self, folder: Path, title: str, command: str) -> None:
@@ -22,7 +70,6 @@ class Outputs:
         self._page = [f"# {title}", f"```sh\n{command}\n```"]
 
     def text(self, paragraph: str) -> None:
-        """Put a paragraph on the page."""
         self._page.append(paragraph)
 
     def table(

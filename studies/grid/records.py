@@ -11,7 +11,9 @@ import hashlib
 import json
 import platform
 import re
+import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,7 @@ class Records:
             "settings": dict(settings or {}),
             "seconds": round(seconds, 3),
             "versions": versions(),
+            "commit": commit(),
             "result": plain(result),
         }
         write_json(self.file(run, "json"), record)
@@ -103,6 +106,19 @@ def identify(run: Run) -> str:
     words = ",".join(f"{name}={value}" for name, value in run.items())
     readable = re.sub(r"[^A-Za-z0-9=,.+-]+", "_", words)[:100]
     return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+@cache
+def commit() -> str:
+    """The commit of the code that runs, with a plus where files differ from it; or unknown."""
+    words = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=12"]
+    try:
+        found = subprocess.run(
+            [*words, "--exclude=*", "--dirty=+"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return found.stdout.strip()
 
 
 def versions() -> dict[str, str]:

@@ -13,10 +13,10 @@ from matplotlib.ticker import NullLocator
 
 import subtractive as sub
 from studies.grid.experiment import Experiment, Place, Record, Run
-from studies.grid.outputs import Outputs
+from studies.grid.outputs import Page
 from studies.models.profiling import cpu_seconds, peak_megabytes
 from subtractive.inference.evidence import make_evidence
-from subtractive.report.figures import MODEL, OTHER, quiet
+from subtractive.plots.style import MODEL, OTHER, quiet
 
 SQUARED, MONOTONIC = "NPC²", "MPC"
 QUANTITIES = {"seconds": ("milliseconds", 1e3), "megabytes": ("MiB", 1.0)}
@@ -79,7 +79,7 @@ class Cost(Experiment):
         memory = {name: peak_megabytes(function) for name, function in functions.items()}
         return {name: {"seconds": seconds[name], "megabytes": memory[name]} for name in functions}
 
-    def present(self, records: Sequence[Record], outputs: Outputs) -> None:
+    def present(self, records: Sequence[Record], outputs: Page) -> None:
         columns = ["model", "batch", "K", "c ms", "Z ms", "c MiB", "Z MiB"]
         rows = [
             [r.run["model"], r.run["batch"], r.run["units"]]

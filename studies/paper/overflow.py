@@ -15,14 +15,14 @@ from torch import Tensor
 
 import subtractive as sub
 from studies.grid.experiment import Experiment, Place, Record, Run
-from studies.grid.outputs import Outputs
+from studies.grid.outputs import Page
 from subtractive.circuits.evaluation import leaves_of, reference
-from subtractive.circuits.traversal import root_of, traverse, waiting_leaves
 from subtractive.inference.partition import log_square_partition, square_integrals
 from subtractive.init import Initialiser
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import log_sum_of_squares, to_scaled
-from subtractive.report.figures import MODEL, OTHER, quiet
+from subtractive.plots.style import MODEL, OTHER, quiet
+from subtractive.regions.folding import root_of, traverse, waiting_leaves
 
 WEIGHTS: dict[str, Callable[[], Initialiser]] = {
     "uniform": sub.init.uniform,
@@ -80,7 +80,7 @@ class Overflow(Experiment):
             "outcomes": {name: outcome(value) for name, value in plain.items()},
         }
 
-    def present(self, records: Sequence[Record], outputs: Outputs) -> None:
+    def present(self, records: Sequence[Record], outputs: Page) -> None:
         first = [record for record in records if record.run["seed"] == self.seeds[0]]
         outputs.table(
             "partition",

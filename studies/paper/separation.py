@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from studies.grid.experiment import Experiment, Place, Record, Run
-from studies.grid.outputs import Outputs
+from studies.grid.outputs import Page
 from studies.separation.bounds import expander_table, separation_table
 from studies.separation.disjointness import (
     UndirectedGraph,
@@ -22,7 +22,7 @@ from studies.separation.disjointness import (
     random_regular_graph,
     unique_disjointness,
 )
-from subtractive.report.figures import MODEL, OTHER, quiet
+from subtractive.plots.style import MODEL, OTHER, quiet
 
 MATCHING, EXPANDER = "matching", "expander"
 
@@ -61,7 +61,7 @@ class Separation(Experiment):
         checked = {"error": largest_error(graph), "found_rank": int(np.linalg.matrix_rank(matrix))}
         return facts | checked
 
-    def present(self, records: Sequence[Record], outputs: Outputs) -> None:
+    def present(self, records: Sequence[Record], outputs: Page) -> None:
         matchings = [record for record in records if record.run["graph"] == MATCHING]
         graphs = [record for record in records if record.run["graph"] == EXPANDER]
         outputs.table(

@@ -16,10 +16,10 @@ from torch import Tensor
 
 import subtractive as sub
 from studies.grid.experiment import Experiment, Place, Record, Run
-from studies.grid.outputs import Outputs
+from studies.grid.outputs import Page
 from subtractive.inputs.base import EVERYWHERE
 from subtractive.inputs.bsplines import spline_gram, spline_values
-from subtractive.report.figures import MODEL, OTHER, quiet
+from subtractive.plots.style import MODEL, OTHER, quiet
 
 
 @final
@@ -61,7 +61,7 @@ class Splines(Experiment):
             errors[str(dtype).removeprefix("torch.")] = float(error)
         return errors
 
-    def present(self, records: Sequence[Record], outputs: Outputs) -> None:
+    def present(self, records: Sequence[Record], outputs: Page) -> None:
         outputs.table(
             "product_integrals",
             f"Largest error of the integral of a product of two splines, relative to their norms, "

@@ -12,7 +12,7 @@ from torch import Tensor
 import subtractive as sub
 from studies.data.synthetic import LogDensity, SyntheticSet
 from studies.grid.experiment import Place, Record, Run
-from studies.grid.outputs import Outputs
+from studies.grid.outputs import Page
 from studies.models.ensemble import Member
 from studies.paper import synthetic_pages
 from studies.paper.synthetic_experiment import SyntheticExperiment
@@ -45,7 +45,7 @@ class SyntheticContinuous(SyntheticExperiment):
 
         return self.learned(run, make, dataset.rows, self.learning_rate, place)
 
-    def present(self, records: Sequence[Record], outputs: Outputs) -> None:
+    def present(self, records: Sequence[Record], outputs: Page) -> None:
         datasets = {name: self.load(name) for name in self.sets}
         truths = {name: float(p.log_density(p.test).mean()) for name, p in datasets.items()}
         outputs.table(

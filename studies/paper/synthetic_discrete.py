@@ -11,7 +11,7 @@ from torch import Tensor
 
 import subtractive as sub
 from studies.grid.experiment import Place, Record, Run
-from studies.grid.outputs import Outputs
+from studies.grid.outputs import Page
 from studies.models.ensemble import Member
 from studies.models.kinds import MPC, MPC2
 from studies.paper import synthetic_pages
@@ -38,6 +38,9 @@ class SyntheticDiscrete(SyntheticExperiment):
     binomial_rate: float = 0.1
     bins: int = 32
 
+    def paper(self) -> dict[str, Any]:
+        return super().paper() | {"binomial_units": (32, 64, 96), "binomial_rate": 1e-3}
+
     def runs(self) -> Sequence[Run]:
         tables = runs_of(self.sets, self.shown_units, self.units, [TABLE], self.models)
         # Only tables can be started from √p.
@@ -59,7 +62,7 @@ class SyntheticDiscrete(SyntheticExperiment):
         rate = self.binomial_rate if run["inputs"] == BINOMIAL else self.learning_rate
         return self.learned(run, make, rows, rate, place)
 
-    def present(self, records: Sequence[Record], outputs: Outputs) -> None:
+    def present(self, records: Sequence[Record], outputs: Page) -> None:
         masses, truths = {}, {}
         for name in self.sets:
             dataset = self.load(name)

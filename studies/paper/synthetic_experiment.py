@@ -11,11 +11,12 @@ from torch import Tensor
 from studies.data.synthetic import SyntheticSet
 from studies.grid.experiment import Experiment, Place, Run
 from studies.models.ensemble import Member
-from studies.models.kinds import MPC, MPC2, NPC2
-from studies.models.training import Schedule
+from studies.models.kinds import MPC, MPC2, NPC2, OURS, PAPER
+from studies.models.training import PaperSchedule, Schedule
 from studies.paper.synthetic_models import (
     SPECTRAL,
     RootGrid,
+    fit_members,
     learn,
     learn_from_root,
     load_synthetic,
@@ -44,8 +45,22 @@ class SyntheticExperiment(Experiment):
     root_batch_size: int = 1024
     root_epochs: int = 40
     root_rate: float = 0.02
+    protocol: str = OURS
+    patience: int = 50  # of the paper's protocol only
     bandwidths: tuple[float, ...] = (0.2, 0.3, 0.5)
     smoothings: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
+
+    def paper(self) -> dict[str, Any]:
+        """App. H.1 and the authors' configuration: Adam at its default rate, a uniform start."""
+        return {
+            "protocol": PAPER,
+            "models": (MPC, MPC2, NPC2),
+            "units": (4, 8, 12),
+            "batch_size": 256,
+            "learning_rate": 1e-3,
+            "epochs": 1200,
+            "patience": 50,
+        }
 
     def load(self, name: str) -> SyntheticSet:
         """One of the sets."""
@@ -60,6 +75,10 @@ class SyntheticExperiment(Experiment):
         place: Place,
     ) -> Mapping[str, Any]:
         """What the model of a run comes to with every seed, from √p or at the rate given."""
+        if self.protocol == PAPER:
+            plan = PaperSchedule(self.epochs, self.learning_rate, self.batch_size, self.patience)
+            members = [make(seed) for seed in self.seeds]
+            return fit_members(members, rows, plan, seeds=self.seeds, place=place)
         if run["model"] == SPECTRAL:
             schedule = Schedule(self.root_epochs, self.root_rate, self.root_batch_size)
             grid = RootGrid(self.bandwidths, self.smoothings)

@@ -18,7 +18,7 @@ from studies.data.synthetic import SHAPES, LogDensity, SyntheticSet, draw, find_
 from studies.grid.experiment import Place, Run
 from studies.models.ensemble import Member
 from studies.models.kinds import MPC, MPC2
-from studies.models.training import Fitted, Schedule, train_ensemble
+from studies.models.training import Fitted, Schedule, Training, train_ensemble
 from studies.paper.spectral_start import start_from_root
 from subtractive.inputs.base import InputFamily
 
@@ -151,6 +151,18 @@ def learn(
     members = [make(seed) for seed in seeds]
     for member, seed in zip(members, seeds, strict=True):
         sub.initialise(member, rows[0], seed=seed)
+    return fit_members(members, rows, schedule, seeds=seeds, place=place)
+
+
+def fit_members(
+    members: Sequence[Member],
+    rows: tuple[Tensor, Tensor, Tensor],
+    schedule: Training,
+    *,
+    seeds: Sequence[int],
+    place: Place,
+) -> dict[str, Any]:
+    """Fit models from where they stand; the scores of all, and the best by validation."""
     return _kept(members, train_ensemble(members, rows, schedule, seeds=seeds), seeds, place)
 
 

@@ -14,8 +14,8 @@ import subtractive as sub
 from studies.grid.experiment import Record
 from studies.models.kinds import MPC, MPC2, NPC2
 from studies.paper.synthetic_models import SPECTRAL
-from subtractive.pictures import find_peak
-from subtractive.report.figures import quiet
+from subtractive.plots.planes import find_peak
+from subtractive.plots.style import quiet
 
 COLOURS = {MPC: "#c7772e", MPC2: "#3b7d8c", NPC2: "#5b2a86", SPECTRAL: "#b04a8f"}
 COLUMNS = ["set", "inputs", "model", "K", "parameters", "median", "mean", "std", "chosen"]
@@ -133,7 +133,8 @@ def learned(
     """The panels of the models of one set and K: the seed that validation has chosen."""
     panels = {}
     for record in records:
-        if record.run["set"] == name and record.run["units"] == units:
+        kept = record.file("model").exists()  # records in git have no models beside them
+        if kept and record.run["set"] == name and record.run["units"] == units:
             density = sub.load(record.file("model"))
             assert isinstance(density, sub.Density)
             title = f"{record.run['model']}, K = {units}"

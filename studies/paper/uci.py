@@ -11,7 +11,7 @@ import subtractive as sub
 from studies.data.real import load_real
 from studies.data.splits import Splits
 from studies.grid.experiment import Place, Record, Run, Staged
-from studies.grid.outputs import Outputs
+from studies.grid.outputs import Page
 from studies.models.baselines import (
     COUPLING,
     FLOWS,
@@ -109,7 +109,7 @@ class Uci(Staged):
         facts = {"parameters": count, "epochs": len(history.epochs), "stopped": history.stopped}
         return evaluate(density.log_prob, splits) | facts
 
-    def present(self, records: Sequence[Record], outputs: Outputs) -> None:
+    def present(self, records: Sequence[Record], outputs: Page) -> None:
         for name in self.sets:
             outputs.text(f"`{name}`: {load_real(name, self.data).note}.")
         uci_pages.write_tables(records, outputs, self.seeds)

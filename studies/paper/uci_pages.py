@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from studies.grid.experiment import Record
-from studies.grid.outputs import Outputs
+from studies.grid.outputs import Page
 from studies.models.evaluation import mean_and_deviation, score
 from studies.models.kinds import NPC2
 from studies.paper.uci_paper import BEST, OTHERS, REPEATED, Number
-from subtractive.report.figures import quiet
+from subtractive.plots.style import quiet
 
 # Two records of one point, NPC² first.
 Pair = tuple[Record, Record]
@@ -35,7 +35,7 @@ def best_records(records: Sequence[Record], by: tuple[str, ...]) -> list[Record]
     return list(best.values())
 
 
-def write_tables(records: Sequence[Record], outputs: Outputs, seeds: Sequence[int]) -> None:
+def write_tables(records: Sequence[Record], outputs: Page, seeds: Sequence[int]) -> None:
     """The three tables, the paper's numbers beside."""
     first = [record for record in records if record.run["seed"] == seeds[0]]
     outputs.table(

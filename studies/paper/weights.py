@@ -15,10 +15,10 @@ from torch import Tensor
 
 import subtractive as sub
 from studies.grid.experiment import Experiment, Place, Record, Run
-from studies.grid.outputs import Outputs
+from studies.grid.outputs import Page
 from studies.models.training import Schedule, train
 from subtractive.data.synthetic import henon
-from subtractive.report.figures import MODEL, OTHER, quiet
+from subtractive.plots.style import MODEL, OTHER, quiet
 
 SQUARED, MONOTONIC = "NPC²", "MPC"
 HENON, POWER = "henon", "power"
@@ -79,7 +79,7 @@ class Weights(Experiment):
         facts = {"test": score, "epoch": history.best_epoch, "parameters": circuit.num_parameters}
         return facts | histogram(values)
 
-    def present(self, records: Sequence[Record], outputs: Outputs) -> None:
+    def present(self, records: Sequence[Record], outputs: Page) -> None:
         outputs.table(
             "weights",
             "Weights of sums, each region's divided by their root mean square; of NPC² those of "

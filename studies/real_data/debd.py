@@ -13,13 +13,13 @@ from matplotlib.figure import Figure
 import subtractive as sub
 from studies.data.binary import SETS, load_binary
 from studies.grid.experiment import Experiment, Place, Record, Run
-from studies.grid.outputs import Outputs
+from studies.grid.outputs import Page
 from studies.models.evaluation import evaluate, grouped, spread
 from studies.models.kinds import COMPLEX, MPC, MPC2, NPC2, SQUARES
 from studies.models.training import Schedule, train
 from studies.models.tree_mixtures import BINARY, CHOW_LIU, LINEAR, TreeMixture
 from subtractive.inputs.base import InputFamily
-from subtractive.report.figures import quiet
+from subtractive.plots.style import quiet
 
 TREES = (LINEAR, BINARY, CHOW_LIU)
 COLOURS = dict(
@@ -74,7 +74,7 @@ class Debd(Experiment):
         facts = {"parameters": count, "epochs": len(history.epochs)}
         return evaluate(density.log_prob, splits) | facts
 
-    def present(self, records: Sequence[Record], outputs: Outputs) -> None:
+    def present(self, records: Sequence[Record], outputs: Page) -> None:
         outputs.table(
             "scores",
             f"Mean test log-likelihoods in nats over {len(self.seeds)} seeds: median, least and "

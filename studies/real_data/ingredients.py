@@ -13,13 +13,13 @@ import subtractive as sub
 from studies.data.real import load_real
 from studies.data.splits import Splits
 from studies.grid.experiment import Experiment, Place, Record, Run
-from studies.grid.outputs import Outputs
+from studies.grid.outputs import Page
 from studies.models.evaluation import evaluate, grouped, score, spread
 from studies.models.kinds import COMPLEX, MPC, SQUARES
 from studies.models.training import Schedule, train
 from studies.models.tree_mixtures import BINARY, CHOW_LIU, LINEAR, TreeMixture, spline_families
 from subtractive.inputs.base import InputFamily
-from subtractive.report.figures import MODEL, quiet
+from subtractive.plots.style import MODEL, quiet
 
 GAUSSIANS, UNIFORM, QUANTILES = "Gaussians", "splines", "splines at quantiles"
 
@@ -107,7 +107,7 @@ class Ingredients(Experiment):
         parameters = sum(p.numel() for p in density.parameters())
         return evaluate(density.log_prob, splits) | {"parameters": parameters}
 
-    def present(self, records: Sequence[Record], outputs: Outputs) -> None:
+    def present(self, records: Sequence[Record], outputs: Page) -> None:
         outputs.table(
             "gains",
             f"Mean test log-likelihoods in nats of trees with K = {self.num_units} after "

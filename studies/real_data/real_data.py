@@ -15,13 +15,13 @@ import subtractive as sub
 from studies.data.real import load_real
 from studies.data.splits import Splits
 from studies.grid.experiment import Experiment, Place, Record, Run
-from studies.grid.outputs import Outputs
+from studies.grid.outputs import Page
 from studies.models.baselines import FLOWS, GAUSSIAN, NSF, fit_flow, fit_gaussian
 from studies.models.evaluation import evaluate, grouped, score, spread
 from studies.models.kinds import MPC, SQUARES
 from studies.models.training import Schedule, train
 from studies.models.tree_mixtures import BINARY, TreeMixture
-from subtractive.report.figures import MODEL, quiet
+from subtractive.plots.style import MODEL, quiet
 
 EM, FROM_EM, MPC_FROM_EM = "EM", "squares from EM", "MPC from EM"
 FRAMES, MPC_FRAMES = "frames", "MPC frames"
@@ -153,7 +153,7 @@ class RealData(Experiment):
         facts = {name: value for name, value in run.items() if name not in ("set", "seed")}
         return learn(Recipe(**facts), splits, run["seed"], place)
 
-    def present(self, records: Sequence[Record], outputs: Outputs) -> None:
+    def present(self, records: Sequence[Record], outputs: Page) -> None:
         for name in self.sets:
             outputs.text(f"`{name}`: {load_real(name, self.data).note}.")
         outputs.table(

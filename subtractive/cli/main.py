@@ -24,6 +24,7 @@ examples:
   subtractive impute people.model gaps.csv          fill the gaps with conditional means and modes
   subtractive query people.model --probability "age>40" --given city=Oslo
   subtractive report people.model new.csv -o report.html       a page of pictures
+  subtractive explore people.model new.csv          select and see what follows, in the browser
 
 Tables are CSV or Parquet by their ending; "-" is standard input or output, as CSV.
 Results go to standard output, errors to standard error, and progress, if that is a terminal.
@@ -85,18 +86,24 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_fit(commands: Commands) -> None:
     fit = _command(commands, "fit", "learn the joint density of a table")
-    fit.add_argument("data", help="table to learn from")
+    fit.add_argument("data", help="table to learn from: a file, or a folder of files")
     fit.add_argument("-o", "--output", required=True, help="model file to write")
     fit.add_argument("--components", type=int, help="functions per column and units per layer")
     fit.add_argument("--kind", choices=["squared", "monotonic", "squared-monotonic"])
     fit.add_argument("--structure", choices=["auto", "binary", "linear", "flat", "chow-liu"])
     fit.add_argument("--squares", type=int, help="how many squares are summed")
     fit.add_argument("--structures", type=int, help="mixture over this many random trees")
+    fit.add_argument("--effort", type=_effort, help="fast, balanced, best, or CPU seconds")
     fit.add_argument("--covariance", choices=["full", "diagonal"], help="of flat mixtures")
     fit.add_argument("--column", action="append", default=[], metavar=COLUMN, help=COLUMN_HELP)
     fit.add_argument("--weights", metavar="NAME", help="column that holds the weights of rows")
     _add_missing(fit)
     fit.add_argument("--epochs", type=int, help="passes over the data at most")
+    fit.add_argument(
+        "--out-of-core",
+        action="store_true",
+        help="read the table in passes: for tables that do not fit into memory (folders always)",
+    )
     fit.add_argument("--unknown", choices=["error", "missing"], help="unseen categories later on")
     fit.add_argument(
         "--keep-partial", action="store_true", help="after Ctrl-C, write the best model so far"
@@ -133,6 +140,9 @@ def _add_asking(commands: Commands) -> None:
     query = _command(commands, "query", "probabilities and means given evidence, as JSON")
     query.add_argument("model")
     query.add_argument(
+        "data", nargs="?", help="table whose rows are evidence: one answer per row, as a table"
+    )
+    query.add_argument(
         "--probability",
         action="append",
         default=[],
@@ -141,6 +151,9 @@ def _add_asking(commands: Commands) -> None:
     )
     query.add_argument("--mean", action="append", default=[], metavar="NAME")
     _add_given(query)
+    _add_missing(query)
+    _add_part(query)
+    _add_output(query)
 
 
 def _add_showing(commands: Commands) -> None:
@@ -153,6 +166,12 @@ def _add_showing(commands: Commands) -> None:
     _add_missing(report)
     report.add_argument("--quiet", action="store_true", help="no progress on the terminal")
     _add_seed(report)
+    explore = _command(commands, "explore", "look at a model and a table in the browser")
+    explore.add_argument("model")
+    explore.add_argument("data", nargs="?", help="table to compare with")
+    _add_missing(explore)
+    explore.add_argument("--port", type=int, default=0, help="of the server (a free one)")
+    explore.add_argument("--no-browser", action="store_true", help="only print the address")
     demo = _command(commands, "demo", "fit small data and draw pictures")
     demo.add_argument("-o", "--output", default="out", help="folder for the pictures (out)")
 
@@ -160,6 +179,14 @@ def _add_showing(commands: Commands) -> None:
 def _command(commands: Commands, name: str, summary: str) -> argparse.ArgumentParser:
     description = f"{summary[0].upper()}{summary[1:]}."
     return commands.add_parser(name, help=summary, description=description)
+
+
+def _effort(text: str) -> str | float:
+    """An effort in words, or in seconds."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _add_given(parser: argparse.ArgumentParser) -> None:

@@ -1,16 +1,17 @@
 """Automata that read a sequence of tokens and know which of the required words it contains.
 
 A word is one or several phrases, any of which will do; a phrase is one token or several that
-follow each other. The automaton of Aho and Corasick finds all phrases in one reading.
+follow each other. The automaton of Aho and Corasick finds all phrases in one reading. With
+:class:`TextRules` a phrase counts only if the word ends after it, and a text only if it ends well.
 """
 
 from __future__ import annotations
 
 import operator
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,13 +24,14 @@ Word = tuple[Phrase, ...]  # phrases, any of which will do
 class Automaton:
     """Reads tokens from state 0 on; ``step[state][kind]`` is the next state.
 
-    Tokens that occur in no phrase are all of kind 0; every other token is a kind of its own, in
-    the order of ``tokens``.
+    Every token of a phrase is a kind of its own, in the order of ``tokens``. The others share
+    kinds: those of each set in ``classes`` one after these, and the rest kind 0.
     """
 
     tokens: tuple[int, ...]
     step: tuple[tuple[int, ...], ...]  # states x kinds
     accepting: tuple[bool, ...]
+    classes: tuple[frozenset[int], ...] = ()
 
     @property
     def num_states(self) -> int:
@@ -37,12 +39,18 @@ class Automaton:
 
     @property
     def num_kinds(self) -> int:
-        return len(self.tokens) + 1
+        return len(self.tokens) + len(self.classes) + 1
+
+    @property
+    def shared_kinds(self) -> tuple[int, ...]:
+        """The kinds of tokens that no phrase mentions."""
+        return (0, *range(len(self.tokens) + 1, self.num_kinds))
 
     def kinds(self, num_tokens: int) -> Tensor:
         """The kind (v,) of every token."""
         kinds = torch.zeros(num_tokens, dtype=torch.long)
-        kinds[list(self.tokens)] = torch.arange(1, self.num_kinds)
+        for token, kind in self._kind.items():
+            kinds[token] = kind
         return kinds
 
     def table(self) -> Tensor:
@@ -51,11 +59,18 @@ class Automaton:
 
     def accepts(self, sequence: Iterable[int]) -> bool:
         """Whether a sequence contains all words."""
-        kind = {token: number for number, token in enumerate(self.tokens, 1)}
-        state = 0
+        state, kind = 0, self._kind
         for token in sequence:
             state = self.step[state][kind.get(token, 0)]
         return self.accepting[state]
+
+    @property
+    def _kind(self) -> dict[int, int]:
+        """The kinds of all tokens but those of kind 0."""
+        kind = {token: number for number, token in enumerate(self.tokens, 1)}
+        for number, members in enumerate(self.classes, len(self.tokens) + 1):
+            kind |= dict.fromkeys(members, number)
+        return kind
 
 
 ANYTHING = Automaton((), ((0,),), (True,))  # accepts every sequence
@@ -77,8 +92,30 @@ def as_words(words: object, num_tokens: int) -> tuple[Word, ...]:
     return checked
 
 
-def contains_all(words: Sequence[Word]) -> Automaton:
-    """The automaton that accepts sequences in which every word occurs.
+@dataclass(frozen=True)
+class TextRules:
+    """Where words end, and how a text may end.
+
+    A required word must be followed by one of the tokens ``boundary``, those that begin a new
+    word or are no part of any, such as a full stop. With ``endings`` the last token of a text is
+    one of these.
+
+    >>> rules = TextRules(boundary={0, 5}, endings={0})
+    >>> accepts = contains_all([((5, 7),)], rules).accepts
+    >>> accepts([5, 7, 5, 0]), accepts([5, 7, 8, 0]), accepts([5, 7, 0, 5])
+    (True, False, False)
+    """
+
+    boundary: Set[int]
+    endings: Set[int] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.boundary or (self.endings is not None and not self.endings):
+            raise ValueError("boundary and endings need at least one token each.")
+
+
+def contains_all(words: Sequence[Word], rules: TextRules | None = None) -> Automaton:
+    """The automaton that accepts sequences in which every word occurs, by the rules if any.
 
     >>> automaton = contains_all([((5, 7),), ((2,), (3,))])
     >>> automaton.accepts([5, 7, 1, 3]), automaton.accepts([5, 1, 7, 3])
@@ -87,28 +124,64 @@ def contains_all(words: Sequence[Word]) -> Automaton:
     phrases = [(phrase, 1 << number) for number, word in enumerate(words) for phrase in word]
     tokens = sorted({token for phrase, _ in phrases for token in phrase})
     goto, found = _trie(phrases, tokens)
+    classes, flags = _classes(tokens, rules)
     everything = (1 << len(words)) - 1
 
-    def follow(state: tuple[int, int], kind: int) -> tuple[int, int]:
-        node, seen = state
-        node = goto[node][kind]
+    def follow(state: _State, kind: int) -> _State:
+        ends_word, ends_text = flags[kind]
+        seen = state.seen | (state.pending if ends_word else 0)
+        if seen == everything:
+            return _State(0, seen, 0, ends_text)
+        node = goto[state.node][kind if kind <= len(tokens) else 0]
+        if rules is not None:
+            return _State(node, seen, found[node], ends_text)
         seen |= found[node]
-        return (0, seen) if seen == everything else (node, seen)
+        return _State(0 if seen == everything else node, seen, 0, ends_text)
 
-    start = (0, 0)
+    start = _State(0, 0, 0, ends_text=False)
     numbers, queue, steps = {start: 0}, deque([start]), []
     while queue:
         state = queue.popleft()
         row = []
-        for kind in range(len(tokens) + 1):
-            target = state if state[1] == everything else follow(state, kind)
+        for kind in range(len(flags)):
+            target = follow(state, kind)
             if target not in numbers:
                 numbers[target] = len(numbers)
                 queue.append(target)
             row.append(numbers[target])
         steps.append(tuple(row))
-    accepting = tuple(seen == everything for _, seen in numbers)
-    return Automaton(tuple(tokens), tuple(steps), accepting)
+    accepting = tuple(state.seen == everything and state.ends_text for state in numbers)
+    return Automaton(tuple(tokens), tuple(steps), accepting, classes)
+
+
+class _State(NamedTuple):
+    """The node of the trie, words that have occurred, words that may have, and a good ending."""
+
+    node: int
+    seen: int
+    pending: int
+    ends_text: bool
+
+
+def _classes(
+    tokens: Sequence[int], rules: TextRules | None
+) -> tuple[tuple[frozenset[int], ...], list[tuple[bool, bool]]]:
+    """Sets of other tokens that rules tell apart; of all kinds, whether they end word and text."""
+    if rules is None:
+        return (), [(True, True)] * (len(tokens) + 1)
+    endings = rules.endings
+
+    def flags(token: int) -> tuple[bool, bool]:
+        return token in rules.boundary, endings is None or token in endings
+
+    others = (set(rules.boundary) | set(endings or ())) - set(tokens)
+    rest = (False, endings is None)
+    groups: dict[tuple[bool, bool], set[int]] = {}
+    for token in others:
+        groups.setdefault(flags(token), set()).add(token)
+    groups.pop(rest, None)
+    classes = tuple(frozenset(group) for group in groups.values())
+    return classes, [rest, *map(flags, tokens), *groups]
 
 
 def _trie(

@@ -69,10 +69,25 @@ class Endings:
     @torch.no_grad()
     def log_tokens(self, before: Before, states: Tensor, position: int) -> Tensor:
         """log of the mass of each token at a position, all that follows summed, (n, v)."""
-        after, form = self.after[position + 1], self._form(before)
-        targets = self.step[states, 0]
-        tokens = torch.arange(self.chain.num_tokens)
-        values = self.chain.values(position, tokens)  # (v, i)
+        automaton = self.reading.automaton
+        logs = torch.full((len(states), self.chain.num_tokens), -math.inf, dtype=torch.float64)
+        special = list(automaton.tokens)
+        of_kinds = self.log_kinds(before, states, position)
+        logs[:, special] = of_kinds[:, 1 : len(special) + 1]
+        form = self._form(before)
+        for kind in automaton.shared_kinds:
+            tokens = (self.kinds == kind).nonzero()[:, 0]
+            logs[:, tokens] = self._log_shared(
+                before, form, self.step[states, kind], position, tokens
+            )
+        return logs.masked_fill(~self.reading.allowed[position], -math.inf)
+
+    def _log_shared(
+        self, before: Before, form: Tensor, targets: Tensor, position: int, tokens: Tensor
+    ) -> Tensor:
+        """log of the masses (n, t) of tokens (t,) that lead to the states (n,) ``targets``."""
+        after = self.after[position + 1]
+        values = self.chain.values(position, tokens)  # (t, i)
 
         def masses(rows: slice) -> Tensor:
             environment = form[rows] * after.mantissa[0][targets[rows]]  # (n, i[, j])
@@ -80,12 +95,9 @@ class Endings:
                 return quadratic(values[None], environment)
             return environment @ values.mT
 
-        ordinary = by_chunks(masses, len(states), values.numel()).clamp(min=0)
-        logs = safe_log(ordinary) + after.log_scale[0, targets][:, None]
-        logs = logs + self._log_scale(before)[:, None]
-        special = list(self.reading.automaton.tokens)
-        logs[:, special] = self.log_kinds(before, states, position)[:, 1:]
-        return logs.masked_fill(~self.reading.allowed[position], -math.inf)
+        found = by_chunks(masses, len(targets), max(values.numel(), 1)).clamp(min=0)
+        logs = safe_log(found) + after.log_scale[0, targets][:, None]
+        return logs + self._log_scale(before)[:, None]
 
     @torch.no_grad()
     def draw(self, num_rows: int, generator: torch.Generator | None) -> Tensor:
@@ -101,30 +113,43 @@ class Endings:
     def _draw_token(
         self, before: Before, states: Tensor, position: int, generator: torch.Generator | None
     ) -> Tensor:
-        """A kind first; then, among the tokens that no phrase mentions, one of them."""
+        """A kind first; then, where several tokens share it, one of them."""
         logs = self.log_kinds(before, states, position)
         peak = logs.amax(1, keepdim=True)
         if not bool((peak > -math.inf).all()):
             raise ArithmeticError("nothing can be drawn: the requirements have probability zero.")
-        kind = choose_cell((logs - peak).exp(), uniforms(len(states), generator))[0]
-        tokens = torch.tensor([0, *self.reading.automaton.tokens])[kind]
-        rows = (kind == 0).nonzero()[:, 0]
-        ordinary = (self.reading.allowed[position] & (self.kinds == 0)).nonzero()[:, 0]
-        if len(rows) == 0:
-            return tokens
-        after = self.after[position + 1].mantissa[0]
-        table = self.chain.values(position, ordinary).mT  # (i, v)
-        targets = self.step[states[rows], 0]
-        for target in targets.unique().tolist():  # rows that may go on in the same ways
-            some = rows[targets == target]
-            vectors = before.vectors[some]
-            if self.chain.is_squared:
-                chosen = draw_state_of_products(table, vectors, after[target], generator).long()
-            else:
-                masses = (vectors[:, 0] * after[target]) @ table
-                chosen = choose_cell(masses, uniforms(len(some), generator))[0]
-            tokens = tokens.index_copy(0, some, ordinary[chosen])
+        chosen = choose_cell((logs - peak).exp(), uniforms(len(states), generator))[0]
+        automaton = self.reading.automaton
+        own = torch.zeros(automaton.num_kinds, dtype=torch.long)
+        own[1 : len(automaton.tokens) + 1] = torch.tensor(automaton.tokens, dtype=torch.long)
+        tokens = own[chosen]
+        for kind in automaton.shared_kinds:
+            rows = (chosen == kind).nonzero()[:, 0]
+            allowed = (self.reading.allowed[position] & (self.kinds == kind)).nonzero()[:, 0]
+            targets = self.step[states[rows], kind]
+            for target in targets.unique().tolist():  # rows that may go on in the same ways
+                some = rows[targets == target]
+                drawn = self._draw_shared(
+                    before.vectors[some], position, target, allowed, generator
+                )
+                tokens = tokens.index_copy(0, some, drawn)
         return tokens
+
+    def _draw_shared(
+        self,
+        vectors: Tensor,
+        position: int,
+        target: int,
+        tokens: Tensor,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """A token of (t,), all of which lead to one state, after each row of (n, s, i)."""
+        after = self.after[position + 1].mantissa[0, target]
+        table = self.chain.values(position, tokens).mT  # (i, t)
+        if self.chain.is_squared:
+            return tokens[draw_state_of_products(table, vectors, after, generator).long()]
+        masses = (vectors[:, 0] * after) @ table
+        return tokens[choose_cell(masses, uniforms(len(vectors), generator))[0]]
 
     def _masses(self, before: Before, products: Tensor) -> Tensor:
         """Σ_s h_sᵀ P h_s, or h P, (n, p), of products P (p, i j) or (p, i)."""

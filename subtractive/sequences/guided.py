@@ -8,7 +8,7 @@ latter is zero where the words no longer fit: every text contains them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple, final
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from subtractive.densities.base import Density
 from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.numerics.inversion import choose_cell
-from subtractive.sequences.automaton import ANYTHING, Word, as_words, contains_all
+from subtractive.sequences.automaton import ANYTHING, TextRules, Word, as_words, contains_all
 from subtractive.sequences.chain import Before, Chain, Reading
 from subtractive.sequences.endings import Endings
 
@@ -38,7 +38,8 @@ class Guide:
 
     Words are phrases of the language model's tokens, or sets of phrases any of which will do.
     ``states`` (v,) has the state of the exact model that stands for each token, several tokens
-    perhaps sharing one; without it tokens are states.
+    perhaps sharing one; without it tokens are states. ``rules``, in the language model's tokens,
+    say where words end and how a text may end.
 
     >>> model = sub.SquaredCircuit(sub.Circuit(sub.linear_tree(4), sub.Embedding(5), num_units=2))
     >>> guide = Guide(model, [[2, 3]])
@@ -49,7 +50,12 @@ class Guide:
     """
 
     def __init__(
-        self, model: Density, words: Sequence[object], *, states: Tensor | None = None
+        self,
+        model: Density,
+        words: Sequence[object],
+        *,
+        states: Tensor | None = None,
+        rules: TextRules | None = None,
     ) -> None:
         chain = Chain(model)
         self.states = torch.arange(chain.num_tokens) if states is None else states
@@ -60,11 +66,17 @@ class Guide:
             )
         self.length, self.num_tokens = chain.length, len(self.states)
         checked = as_words(words, self.num_tokens)
-        self.accepts = contains_all(checked).accepts
+        self.accepts = contains_all(checked, rules).accepts
         allowed = torch.ones(chain.length, chain.num_tokens, dtype=torch.bool)
-        automaton = contains_all([_in_states(word, self.states) for word in checked])
+        known = [_in_states(word, self.states) for word in checked]
+        automaton = contains_all(
+            known, None if rules is None else rules_in_states(rules, self.states)
+        )
         self.wanted = Endings(chain, Reading(allowed, automaton))
         self.free = Endings(chain, Reading(allowed, ANYTHING))
+        accepting, step = torch.tensor(automaton.accepting), automaton.table()
+        # Where nothing that follows can spoil it, nothing is required any more.
+        self._is_done = accepting & accepting[step].all(1)
         if bool((self.wanted.after[0].log_scale[0, 0] == -math.inf).all()):
             raise ValueError(
                 f"the words do not fit into {chain.length} tokens, or the model finds them "
@@ -77,9 +89,7 @@ class Guide:
         free = self.free.log_tokens(before, torch.zeros_like(states), position)
         # A token that the model finds impossible tells nothing: it is left out, too.
         chances = torch.where(free == -math.inf, -math.inf, wanted - free).clamp(max=0.0)
-        arrived = torch.tensor(self.wanted.reading.automaton.accepting)[states]
-        chances = torch.where(arrived[:, None], 0.0, chances)
-        return chances[:, self.states]
+        return torch.where(self._is_done[states][:, None], 0.0, chances)[:, self.states]
 
 
 @torch.no_grad()
@@ -122,6 +132,18 @@ def _in_states(word: Word, states: Tensor) -> Word:
             "tell them from others. Choose another word."
         )
     return tuple(tuple(states[list(phrase)].tolist()) for phrase in phrases)
+
+
+def rules_in_states(rules: TextRules, states: Tensor) -> TextRules:
+    """The same rules in the states of a model, where all tokens of a state follow them."""
+
+    def all_of(tokens: Set[int]) -> set[int]:
+        inside = torch.zeros(len(states), dtype=torch.bool)
+        inside[sorted(tokens)] = True
+        return set(range(int(states.max()) + 1)) - set(states[~inside].tolist())
+
+    endings = None if rules.endings is None else all_of(rules.endings)
+    return TextRules(all_of(rules.boundary), endings)
 
 
 def _draw(logs: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from subtractive.densities.base import Density
 from subtractive.inference.box import in_box
 from subtractive.inference.evidence import check_possible, given_row, make_evidence
-from subtractive.sequences.automaton import ANYTHING, as_words, contains_all
+from subtractive.sequences.automaton import ANYTHING, TextRules, as_words, contains_all
 from subtractive.sequences.chain import Before, Chain, Reading
 from subtractive.sequences.endings import Endings
 
@@ -155,18 +155,23 @@ def occurrence_probability(
 
 @torch.no_grad()
 def containing_probability(
-    density: Density, words: Sequence[object], given: Known | None = None
+    density: Density,
+    words: Sequence[object],
+    given: Known | None = None,
+    *,
+    rules: TextRules | None = None,
 ) -> float:
     """P(every word occurs somewhere | given) of a chain, to full relative precision.
 
     A word is a token, a phrase ``[5, 7]`` of tokens that follow each other, or a set of those,
     any of which will do. An automaton reads along: only accepted sequences are ever added up.
+    ``rules`` say where words end and how a text may end.
 
     >>> p = sub.SquaredCircuit(sub.Circuit(sub.linear_tree(3), sub.Embedding(4), num_units=2))
     >>> containing_probability(p, [0, 1, 2, 3])  # four words do not fit into three tokens
     0.0
     """
-    endings = containing(density, words, given)
+    endings = containing(density, words, given, rules=rules)
     whole = Endings(endings.chain, Reading(endings.reading.allowed, ANYTHING))
     log_share, log_whole = (float(e.log_total(*e.start(1), 0)) for e in (endings, whole))
     _check_possible(log_whole)
@@ -179,6 +184,7 @@ def sample_containing(
     num_samples: int,
     *,
     given: Known | None = None,
+    rules: TextRules | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Rows (n, d) drawn exactly from the model given that every word occurs; none is rejected.
@@ -189,14 +195,20 @@ def sample_containing(
     """
     if num_samples < 0:
         raise ValueError(f"num_samples must be at least 0, got {num_samples}.")
-    endings = containing(density, words, given)
+    endings = containing(density, words, given, rules=rules)
     _check_possible(float(endings.log_total(*endings.start(1), 0)))
     return endings.draw(num_samples, generator)
 
 
-def containing(density: Density, words: Sequence[object], given: Known | None = None) -> Endings:
+def containing(
+    density: Density,
+    words: Sequence[object],
+    given: Known | None = None,
+    *,
+    rules: TextRules | None = None,
+) -> Endings:
     """All endings of all beginnings after which every word has occurred, ready to be asked."""
-    automaton = contains_all(as_words(words, _num_tokens(density)))
+    automaton = contains_all(as_words(words, _num_tokens(density)), rules)
     return Endings(Chain(density), Reading(_allowed(density, given or {}), automaton))
 
 

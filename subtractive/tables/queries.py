@@ -40,6 +40,7 @@ from subtractive.tables.view import View
 
 # Rows that are encoded and scored at a time, which bounds the memory of a long table.
 ROWS_AT_ONCE = 2**16
+MOST_BYTES = 2**37
 
 
 def score_rows(view: View, table: Table) -> Floats:
@@ -131,6 +132,7 @@ def sample(
 ) -> AnyTable:
     """Exact samples given sets of values, of the columns of a view or of those named."""
     count = _count(1 if n_samples is None else n_samples)
+    check_memory(count, view)
     x = draw(view, count, as_generator(random_state))
     values = view.schema.decode(x)
     for raw in read_mapping(view.values):  # as given, not as encoded and back
@@ -154,6 +156,16 @@ def draw(view: View, count: int, generator: torch.Generator) -> torch.Tensor:
         part = one_box(boxes, box).rows(torch.zeros(len(rows), dtype=torch.long))
         drawn[rows] = sample_box(view.density, part, generator)
     return drawn
+
+
+def check_memory(count: int, view: View) -> None:
+    """Refuse more samples than any machine holds at a time, before the memory runs out."""
+    needed = 8 * count * len(view.schema.variables)
+    if needed > MOST_BYTES:
+        raise ValueError(
+            f"{count} samples take {needed / 1e9:.0f} GB of memory at least. Draw fewer at a "
+            "time; the command line, subtractive sample, writes any number to a file."
+        )
 
 
 def check_count(n_samples: int | None, table: Table) -> None:

@@ -51,6 +51,10 @@ class Schema:
     Make one with :meth:`infer`. Two columns that are equal in every row are one variable; a
     constant column is none, and neither is one that is set aside: an identifier or free text.
     It prints as a table of what each column was taken for, and why.
+
+    >>> schema = sub.tables.Schema.infer(sub.data.penguins(), schema={"year": "continuous"})
+    >>> [str(name) for name in schema.names][:2]
+    ['species', 'island']
     """
 
     names: tuple[Hashable, ...]
@@ -215,7 +219,7 @@ class Schema:
         return str(self.to_frame().to_string(max_colwidth=60))
 
     def _repr_html_(self) -> str:
-        return str(self.to_frame().to_html())
+        return str(self.to_frame().to_html(max_rows=30))
 
     def report_unknown(self, columns: Sequence[RawColumn]) -> None:
         """Refuse values that no row of the training table had, or tell of them."""

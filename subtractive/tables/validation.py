@@ -20,6 +20,8 @@ def read_table(given: AnyTable, estimator: object = None) -> Table:
                 "feature(s) while a minimum of 1 is required."
             )
         return table
+    if isinstance(given, Tensor):
+        given = given.detach().cpu().numpy()
     if isinstance(given, np.ndarray) and given.dtype.kind in "USMm":
         raise ValueError(
             f"an array of numbers was expected, got one of {given.dtype}. For text and dates pass "

@@ -238,12 +238,13 @@ def test_p_values_are_one_sided():
     assert p_value([], lower) is None
 
 
-def test_words_are_found_where_they_begin():
+def test_words_are_found_where_they_begin_and_end():
     pieces = [b" the", b" dog", b"dog", b"s", b" hot"]
     tokenizer = LlamaTokenizer(pieces, [0.0] * 5)
     contains = text_contains(["Dog"], tokenizer)
     assert contains([0, 1])
-    assert contains([0, 1, 3])
+    assert contains([1, 0])
+    assert not contains([0, 1, 3])
     assert not contains([4, 2])
     assert not contains([0, 3])
 

@@ -115,7 +115,7 @@ def test_records_that_are_damaged_or_of_another_run_are_refused(tmp_path):
     runs.write({"seed": 1}, {"score": 2.0}, seconds=0.5)
     assert runs.read({"seed": 1}).result == {"score": 2.0}
     written = json.loads(runs.file({"seed": 1}, "json").read_text())
-    assert {"run", "settings", "seconds", "versions", "result"} == set(written)
+    assert {"run", "settings", "seconds", "versions", "commit", "result"} == set(written)
     assert written["versions"]["torch"] == torch.__version__
     path = runs.file({"seed": 1}, "json")
     path.rename(runs.file({"seed": 2}, "json"))

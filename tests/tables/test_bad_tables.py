@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from frames import BOUNDS, mixed_frame, quick
 from scipy.sparse import csr_array
 
@@ -350,3 +351,18 @@ def test_a_column_of_anything_else_is_set_aside_by_name(column):
     assert np.isfinite(model.score(table))
     with pytest.raises(ValueError, match="'c', which was set aside and is not modelled"):
         model.probability({"c": [1]})
+
+
+def test_tensors_that_are_differentiated_are_tables():
+    x = np.random.default_rng(0).normal(size=(80, 2))
+    tensor = torch.tensor(x, requires_grad=True)
+    model = quick().fit(tensor)
+    np.testing.assert_array_equal(model.score_samples(tensor), quick().fit(x).score_samples(x))
+    assert model.impute(tensor).shape == (80, 2)
+    history = sub.fit(model.density_, tensor, max_epochs=1, progress=False)
+    assert len(history.epochs) == 1
+
+
+def test_more_samples_than_any_memory_holds_are_refused(fitted):
+    with pytest.raises(ValueError, match="samples take .* GB of memory at least. Draw fewer"):
+        fitted.sample(99_999_999_999)

@@ -1,0 +1,17 @@
+"""What the pages show of the records beyond the tables of experiments: sentences and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from studies.evidence import distillation_blocks, paper_blocks
+from studies.evidence.pages import Block, Picture
+
+BLOCKS: Mapping[str, Block] = {**paper_blocks.BLOCKS, **distillation_blocks.BLOCKS}
+PICTURES: Mapping[str, Picture] = {
+    "ring.png": Picture("ring/ours", "ring"),
+    "overflow.png": Picture("overflow/ours", "partition"),
+    "separation.png": Picture("separation/ours", "separation"),
+    "cost.png": Picture("cost/ours", "cost"),
+    "weights.png": Picture("weights/ours", "weights"),
+}
