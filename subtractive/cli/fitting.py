@@ -83,6 +83,7 @@ def fit_settings(options: argparse.Namespace) -> dict[str, Any]:
         "n_squares": options.squares,
         "n_structures": options.structures,
         "covariance": options.covariance,
+        "effort": options.effort,
         "max_epochs": options.epochs,
         "unknown": options.unknown,
         "schema": parse_columns(options.column) or None,

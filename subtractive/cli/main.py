@@ -93,6 +93,7 @@ def _add_fit(commands: Commands) -> None:
     fit.add_argument("--structure", choices=["auto", "binary", "linear", "flat", "chow-liu"])
     fit.add_argument("--squares", type=int, help="how many squares are summed")
     fit.add_argument("--structures", type=int, help="mixture over this many random trees")
+    fit.add_argument("--effort", type=_effort, help="fast, balanced, best, or CPU seconds")
     fit.add_argument("--covariance", choices=["full", "diagonal"], help="of flat mixtures")
     fit.add_argument("--column", action="append", default=[], metavar=COLUMN, help=COLUMN_HELP)
     fit.add_argument("--weights", metavar="NAME", help="column that holds the weights of rows")
@@ -178,6 +179,14 @@ def _add_showing(commands: Commands) -> None:
 def _command(commands: Commands, name: str, summary: str) -> argparse.ArgumentParser:
     description = f"{summary[0].upper()}{summary[1:]}."
     return commands.add_parser(name, help=summary, description=description)
+
+
+def _effort(text: str) -> str | float:
+    """An effort in words, or in seconds."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _add_given(parser: argparse.ArgumentParser) -> None:

@@ -70,12 +70,13 @@ def from_cirkit(source: Any) -> Circuit:  # noqa: ANN401 - of a library that is 
     parts, root = _parts(nodes, tensors)
     graph, part_of = _region_graph(parts, root)
     families = {r: part.family for r, part in part_of.items() if part.family is not None}
-    sums = any(part.family is not None and part.weight is not None for part in part_of.values())
+    has_sums = any(part_of[region].weight is not None for region in families)
+    summed = families.keys() if has_sums else ()
     labels = fold_labels(graph, families)
-    schedule = fold(upward(graph, labels, sum_inputs=sums))
+    schedule = fold(upward(graph, labels, summed=summed))
     if not _can_fold(schedule, part_of):
         apart = {region: (label, region) for region, label in labels.items()}
-        schedule = fold(upward(graph, apart, sum_inputs=sums))
+        schedule = fold(upward(graph, apart, summed=summed))
     weights = [torch.stack([*_same(call.regions, part_of)]) for call in schedule.calls]
     positive = all(f.is_non_negative for f in families.values()) and all(
         not w.is_complex() and bool((w >= 0).all()) for w in weights

@@ -7,7 +7,7 @@ shaped subtrees therefore cost one matrix product per level.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -105,14 +105,13 @@ class Places(NamedTuple):
 
 
 def upward(
-    graph: RegionGraph, labels: Mapping[int, Hashable], *, sum_inputs: bool = False
+    graph: RegionGraph, labels: Mapping[int, Hashable], *, summed: Collection[int] = ()
 ) -> list[Node]:
     """The nodes of a tree whose messages go from the input regions to the root.
 
-    With ``sum_inputs``, or if the whole graph is one input region, a sum follows each input
-    region: a node with a single child.
+    A sum follows each input region that is among those ``summed``, and that is the whole graph:
+    a node with a single child.
     """
-    sum_inputs = sum_inputs or not graph.regions[graph.root].partitions
     nodes: list[Node] = []
     last: dict[int, int] = {}  # region -> its last node
     for region, node in enumerate(graph.regions):
@@ -121,7 +120,7 @@ def upward(
             nodes.append(Node(region, children, SUM))
         else:
             nodes.append(Node(region, (), labels[region]))
-            if sum_inputs:
+            if region in summed or region == graph.root:
                 nodes.append(Node(region, (len(nodes) - 1,), SUM))
         last[region] = len(nodes) - 1
     return nodes
@@ -139,8 +138,9 @@ def reroot(nodes: Sequence[Node], centre: int) -> list[Node]:
         path.append(parents[path[-1]])
     number: dict[int, int] = {}  # old node -> new node
     result: list[Node] = []
+    turned = set(path)
     for old, node in enumerate(nodes):
-        if old not in path:
+        if old not in turned:
             children = tuple(number[child] for child in node.children)
             number[old] = len(result)
             result.append(node._replace(children=children))

@@ -70,13 +70,16 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
             ``"squared-monotonic"`` squares what only adds.
         structure: Which columns meet when: ``"binary"`` or ``"linear"`` for a random tree,
             ``"chow-liu"`` for one from the data, ``"flat"`` for a shallow mixture. ``"auto"``
-            tries a Chow-Liu tree and, where all columns are continuous, shallow mixtures
-            of full covariances (in 8 and in 32 frames, see :func:`semi_tied_mixture`; of
-            components, where values are missing or ``n_components`` is given), and keeps what
-            held-out rows find most likely.
+            tries mixtures of hidden Chow-Liu trees (see :func:`hidden_chow_liu_tree`) and, where
+            all columns are continuous or the effort is ``"best"``, squares of a Chow-Liu tree
+            and shallow mixtures of full covariances (in 8 and in 32 frames, see
+            :func:`semi_tied_mixture`; of components, where values are missing or
+            ``n_components`` is given), and keeps what held-out rows find most likely.
         n_squares: How many squares are summed; 8 in trees if not given.
         n_structures: Over more than one random tree the model is a mixture.
         covariance: Of the components of a flat mixture: ``"full"`` or ``"diagonal"``.
+        effort: How long to search: ``"fast"``, ``"balanced"``, ``"best"``, or seconds of
+            processor time (these are 15, 100 and 600). Small tables take less.
         schema: What columns are, where it should not be inferred: ``{"age": "continuous"}``,
             see :meth:`Schema.infer`, or a whole :class:`Schema`.
         unknown: ``"missing"`` integrates unseen categories out, with a warning; ``"error"``
@@ -127,6 +130,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         n_squares: int | None = None,
         n_structures: int = 1,
         covariance: str = "full",
+        effort: str | float = "balanced",
         schema: Mapping[Any, object] | Schema | None = None,
         unknown: str = "missing",
         max_epochs: int = 100,
@@ -140,6 +144,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         self.n_squares = n_squares
         self.n_structures = n_structures
         self.covariance = covariance
+        self.effort = effort
         self.schema = schema
         self.unknown = unknown
         self.max_epochs = max_epochs
@@ -337,6 +342,7 @@ def recipe_of(mixture: SubtractiveMixture) -> Recipe:
         mixture.n_squares,
         mixture.n_structures,
         mixture.covariance,
+        mixture.effort,
         mixture.max_epochs,
         mixture.validation_fraction,
         bool(mixture.verbose),
