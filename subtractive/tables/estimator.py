@@ -300,6 +300,10 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
             interrupt = FitInterrupted(Learned(self.density_, self.history_, stream.columns))
             interrupt.partial = copy.copy(self)
             raise interrupt
+        # The check of the sample was of another density, and its counts are not of all rows.
+        self.check_ = checks.remember(self._view(), self.schema_.variables, held, held).check
+        self.counts_ = None
+        self.history_.agreement = None if self.check_ is None else self.check_.share
 
     def _keep(self, schema: Schema, learned: Learned) -> None:
         self.schema_ = schema.recoded(learned.columns)
