@@ -113,3 +113,10 @@ def test_every_question_is_asked_in_an_example_that_runs(owner):
     assert len(questions) > 20
     asked = set(re.findall(r"\.(\w+)\(", run))
     assert sorted(set(questions) - asked - INTERNAL) == []
+
+
+def test_files_that_pages_name_exist():
+    for page in ("paper.md", "reproduction.md", "real-data.md"):
+        text = (DOCS / page).read_text(encoding="utf-8")
+        for name in set(re.findall(r"`([\w/]+/[\w]+\.py)`", text)):
+            assert any((ROOT / folder / name).exists() for folder in ("", "subtractive")), name

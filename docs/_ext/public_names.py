@@ -20,6 +20,7 @@ FOLDERS = (
     "inference",
     "init",
     "inputs",
+    "interop",
     "learning",
     "numerics",
     "reductions",
