@@ -68,9 +68,10 @@ def hidden_chow_liu_tree(
     """
     graph = graph or chow_liu_tree(data.numpy())
     tree = HiddenTree.of(graph)
-    circuit = _circuit(graph, families, num_states, tree, dtype)
-    shares = torch.ones(len(data), dtype=torch.float64) if weights is None else weights.double()
     generator = as_generator(seed)
+    circuit = _circuit(graph, families, num_states, tree, generator)
+    circuit.to(dtype or torch.get_default_dtype())
+    shares = torch.ones(len(data), dtype=torch.float64) if weights is None else weights.double()
     features = [_features(data[:, v], family) for v, family in enumerate(families)]
     labels = []
     for variable in range(len(families)):
@@ -91,13 +92,14 @@ class HiddenTree(NamedTuple):
     @classmethod
     def of(cls, graph: RegionGraph) -> HiddenTree:
         """Of a Chow-Liu tree, in which the first child of a region is the column of its own."""
-        own = {}  # region -> its column
+        own: dict[int, int] = {}  # region -> its column
         for number, region in enumerate(graph.regions):
             if region.partitions:
                 own[number] = own[region.partitions[0].children[0]]
             else:
                 (own[number],) = region.scope
-        regions, parents, summed = [0] * graph.num_variables, [None] * graph.num_variables, []
+        regions, summed = [0] * graph.num_variables, []
+        parents: list[int | None] = [None] * graph.num_variables
         regions[own[graph.root]] = graph.root
         for number, region in enumerate(graph.regions):
             for child in region.partitions[0].children[1:] if region.partitions else ():
@@ -118,17 +120,16 @@ def _circuit(
     families: Sequence[InputFamily],
     num_states: int,
     tree: HiddenTree,
-    dtype: torch.dtype | None,
+    generator: torch.Generator | None,
 ) -> Circuit:
     of_region = family_of_region(graph, families)
     schedule = fold(upward(graph, fold_labels(graph, of_region), summed=tree.summed))
     widths = Widths(num_states, num_states, 1)
-    inputs = build_inputs(graph, schedule, of_region, widths, None, is_shared=False)
+    inputs = build_inputs(graph, schedule, of_region, widths, generator, is_shared=False)
     layers = build_layers(
         schedule, widths, HadamardLayer, lambda shape: PositiveWeights(torch.ones(*shape))
     )
-    circuit = Circuit.from_layers(graph, schedule, inputs=inputs, layers=layers)
-    return circuit.to(dtype or torch.get_default_dtype())
+    return Circuit.from_layers(graph, schedule, inputs=inputs, layers=layers)
 
 
 def _features(column: Tensor, family: InputFamily) -> Tensor:
