@@ -61,6 +61,9 @@ EXPERIMENTS = {
         "distilled homogeneous chains of many states beside n-grams, and their squares",
         needs_data=True,
     ),
+    "digits": Entry(
+        "digits.digits", "8 x 8 digits: structures of trees, adding and kinds of squaring"
+    ),
     "weights": Entry(
         "paper.weights", "histograms of learned weights after squaring, negative part"
     ),

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from studies.__main__ import main
+from studies.digits.digits import DigitsExperiment
 from studies.grid.running import execute
 from studies.paper.cost import Cost
 from studies.paper.overflow import Overflow
@@ -42,6 +43,9 @@ TINY = {
     "cost": Cost(
         num_variables=4, batches=(4, 8), units=(2, 4), fixed_units=2, fixed_batch=4, budget=0.0
     ),
+    "digits": DigitsExperiment(
+        structures=("quad-2",), kinds=("squared",), units=2, seeds=(0,), epochs=1, batch_size=512
+    ),
     "weights": Weights(rows=300, num_variables=3, num_units=3, num_bases=6, epochs=1),
 }
 
@@ -66,7 +70,13 @@ def table(outputs, name):
 
 
 def test_every_experiment_is_tried():
-    elsewhere = {"uci", "debd", "real-data", "ingredients", "clones"}  # they have tests of their own
+    elsewhere = {
+        "uci",
+        "debd",
+        "real-data",
+        "ingredients",
+        "clones",
+    }  # they have tests of their own
     assert elsewhere | set(TINY) == set(EXPERIMENTS)
 
 
