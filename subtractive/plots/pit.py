@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import torch
 
-from subtractive.tables.columns import Column, Numeric
+from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.expectations import heights as heights_at
 from subtractive.tables.quantiles import cumulative
-from subtractive.tables.queries import row_expectations
 from subtractive.tables.reading import Floats, Table, Values
-from subtractive.tables.schema import Encoded
 from subtractive.tables.view import View
 
 MOST_ROWS = 2000
@@ -36,6 +34,7 @@ def pit_values(view: View, table: Table, seed: int = 0) -> pd.DataFrame:
             ends[place] = _ends(view.schema.variables[place], raw.values[present[name]])
     points = {place: np.concatenate(pair) for place, pair in ends.items()}
     heights = cumulative(view.density, view.evidence, points) if points else {}
+    states = _state_probabilities(view)
     found = {}
     for name, place in view.variables.items():
         raw = table.columns[view.names.index(name)]
@@ -44,7 +43,7 @@ def pit_values(view: View, table: Table, seed: int = 0) -> pd.DataFrame:
             below, upto = np.split(heights[place], 2)
         else:
             codes = column.encode(raw.values[rows])
-            below, upto = _state_ends(view, place, codes)
+            below, upto = _state_ends(states[place], codes)
         at = np.full(table.num_rows, np.nan)
         at[rows] = below + random.random(len(below)) * (upto - below)
         found[name] = at
@@ -78,10 +77,19 @@ def _ends(column: Column, values: Values) -> tuple[Floats, Floats]:
     return windows[places, 0], windows[places, 1]
 
 
-def _state_ends(view: View, place: int, codes: Floats) -> tuple[Floats, Floats]:
+def _state_probabilities(view: View) -> dict[int, Floats]:
+    """The probabilities of the states of each variable that has states, in one pass."""
+    columns = view.schema.variables
+    points = {
+        place: np.arange(len(column.values), dtype=np.float64)
+        for place in view.variables.values()
+        if isinstance(column := columns[place], States)
+    }
+    return heights_at(view.density, view.evidence, points) if points else {}
+
+
+def _state_ends(probabilities: Floats, codes: Floats) -> tuple[Floats, Floats]:
     """P(earlier states) and P(these or earlier ones), (n,) each."""
-    hidden = torch.full((1, len(view.schema.variables)), np.nan, dtype=torch.float64)
-    empty = Encoded(hidden, np.zeros(1), {})
-    total = np.append(0.0, np.cumsum(row_expectations(view, empty, [place])[place][0]))
+    total = np.append(0.0, np.cumsum(probabilities))
     known = np.nan_to_num(codes).astype(int)
     return total[known], total[known + 1]

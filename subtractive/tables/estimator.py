@@ -292,10 +292,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
             return
         stream = EncodedStream(sampled, self.schema_, recipe.max_epochs, seed)
         held = encode_held_out(self.schema_, sampled.held)
-        power = 1 if self.kind == "monotonic" else 2
-        self.history_ = train_on_stream(
-            self.density_, stream, held, power=power, progress=recipe.progress
-        )
+        self.history_ = train_on_stream(self.density_, stream, held, progress=recipe.progress)
         if self.history_.stopped == "interrupted":
             interrupt = FitInterrupted(Learned(self.density_, self.history_, stream.columns))
             interrupt.partial = copy.copy(self)

@@ -226,6 +226,17 @@ def test_a_link_carries_the_selection_to_another_tab_which_goes_its_own_way(tab,
     assert given(tab) == selected
 
 
+def test_a_link_draws_its_selection_where_it_is(tab, address):
+    link = quote(json.dumps({"given": {"height": {"range": [170, None]}}}))
+    tab.goto("about:blank")
+    tab.goto(f"{address}#{link}")
+    settle(tab, {"height": {"range": [170, None]}})
+    over = tab.locator("[data-key='height'] .u-over").bounding_box()
+    mark = tab.locator("[data-key='height'] .mark").bounding_box()
+    assert abs(mark["x"] + mark["width"] - over["x"] - over["width"]) < 3
+    assert 0.2 < mark["width"] / over["width"] < 0.8
+
+
 def test_a_link_with_nonsense_shows_the_page_or_says_why(tab, address):
     for fragment in ("nonsense", quote('{"given": {"age": {"value": 1}}}'), "%E0%A4%A"):
         tab.goto("about:blank")
