@@ -23,12 +23,14 @@ from public_names import public_names  # noqa: E402
 # What densities are made of, and nobody asks.
 INTERNAL = {
     "check_normaliser",
+    "circuit_expectation",
     "describe",
     "expectations",
     "forward",
     "log_normaliser",
     "log_tilted",
     "log_weight",
+    "product_expectations",
     "sample_given",
 }
 
@@ -82,6 +84,7 @@ def test_every_script_of_the_gallery_runs(script, monkeypatch):
         "__init__",
         lambda self, *args, **options: estimator(self, *args, **options | one),
     )
+    monkeypatch.chdir(script.parent)  # as the gallery runs them
     plt.switch_backend("agg")
     code = script.read_text(encoding="utf-8")
     exec(compile(code, script, "exec"), {"__name__": "example"})
@@ -105,11 +108,20 @@ def test_every_question_is_asked_in_an_example_that_runs(owner):
     pages = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob("*.md"))
     run = "".join(re.findall(r"```python\n(.*?)```", pages, re.DOTALL)) + inspect.getdoc(owner)
     run += "".join(script.read_text(encoding="utf-8") for script in EXAMPLES)
-    questions = [
-        name
+    questions = {
+        name: member.__doc__ or ""
         for name, member in inspect.getmembers(owner, inspect.isfunction)
         if member.__module__.startswith("subtractive.") and not name.startswith("_")
-    ]
+    }
     assert len(questions) > 20
-    asked = set(re.findall(r"\.(\w+)\(", run))
+    asked = set(re.findall(r"\.(\w+)\(", run)) | {
+        n for n, doc in questions.items() if ">>>" in doc
+    }
     assert sorted(set(questions) - asked - INTERNAL) == []
+
+
+def test_files_that_pages_name_exist():
+    for page in ("paper.md", "reproduction.md", "real-data.md"):
+        text = (DOCS / page).read_text(encoding="utf-8")
+        for name in set(re.findall(r"`([\w/]+/[\w]+\.py)`", text)):
+            assert any((ROOT / folder / name).exists() for folder in ("", "subtractive")), name

@@ -14,25 +14,14 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.typing import ExtensionMetadata
 
-FOLDERS = (
-    "circuits",
-    "data",
-    "inference",
-    "init",
-    "inputs",
-    "learning",
-    "numerics",
-    "reductions",
-    "regions",
-    "tables",
-)
-
 
 @cache
 def public_names() -> dict[str, Any]:
     """Every name that users may rely on, and what it stands for: ``subtractive.fit``, ..."""
     found: dict[str, Any] = {}
-    for module in ("subtractive", *(f"subtractive.{folder}" for folder in FOLDERS)):
+    top = import_module("subtractive")
+    folders = [name for name in top.__all__ if inspect.ismodule(getattr(top, name))]
+    for module in ("subtractive", *(f"subtractive.{folder}" for folder in folders)):
         folder = import_module(module)
         for name in getattr(folder, "__all__", None) or vars(folder):
             value = getattr(folder, name)

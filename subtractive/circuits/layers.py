@@ -147,7 +147,8 @@ class Layer(nn.Module, ABC):
         """The product units of vectors, before their sum."""
         factors = [multiply([child]) for child in children]
         mantissa = self.product([factor.mantissa for factor in factors], folds)
-        return Product(mantissa, _scale_of(factors), float(len(factors)))
+        log_scale = reduce(added, [factor.log_scale for factor in factors])
+        return Product(mantissa, log_scale, float(len(factors)))
 
     def sum_gram(
         self, children: Sequence[Message], weight: Tensor, other: Tensor | None = None
@@ -307,11 +308,6 @@ class SumLayer(ElementwiseLayer):
 
     def __init_subclass__(cls) -> NoReturn:
         raise _final("SumLayer")
-
-
-def _scale_of(factors: Sequence[Product]) -> Tensor | None:
-    """The scale of a product of factors that stay apart."""
-    return reduce(added, [factor.log_scale for factor in factors])
 
 
 def _final(name: str) -> TypeError:

@@ -165,7 +165,7 @@ def _by_blocks(
 def _is_one_block(circuit: Circuit, evidence: Evidence) -> bool:
     """Whether all rows are complete and few enough to be evaluated together."""
     rows = len(evidence)
-    return evidence.is_complete and 0 < rows and rows * _width(circuit) <= _BLOCK
+    return 0 < rows and rows * _width(circuit) <= _BLOCK and evidence.is_complete
 
 
 def _width(circuit: Circuit) -> int:

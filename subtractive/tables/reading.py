@@ -161,8 +161,8 @@ def _read_series(series: nw.Series[Any], name: Hashable) -> RawColumn:
 def _read_numbers(series: nw.Series[Any], name: Hashable) -> RawColumn:
     dtype = series.dtype
     whole = dtype.is_integer()
-    ends = [end for end in (series.min(), series.max()) if end is not None] if whole else []
-    if any(end == end and abs(int(end)) > _LARGEST_WHOLE for end in ends):
+    ends = (series.min(), series.max()) if whole else ()
+    if any(not _is_gone(end) and abs(int(end)) > _LARGEST_WHOLE for end in ends):
         return _other(_listed(series), name, TOO_LARGE)
     values = np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
     if dtype == nw.Boolean:

@@ -106,7 +106,7 @@ BOUNDS = {log_normal: (0, np.inf), capped: (-np.inf, 1), zeros: (0, np.inf), bou
 @pytest.fixture(scope="module", params=TABLES, ids=lambda make: make.__name__)
 def fitted(request):
     frame = request.param(np.random.default_rng(0))
-    model = sub.SubtractiveMixture(4, max_epochs=5, structure="chow-liu", random_state=0)
+    model = sub.SubtractiveMixture(4, max_epochs=25, structure="chow-liu", random_state=0)
     return request.param, frame, model.fit(frame)
 
 
@@ -154,7 +154,7 @@ def test_scores_are_what_validation_saw(fitted):
 def test_a_row_at_165_standard_deviations_decides_nothing(part):
     random = np.random.default_rng(3)
     frame, test = pair(random, 400), pair(random, 400)
-    model = sub.SubtractiveMixture(4, max_epochs=5, structure="chow-liu", random_state=0)
+    model = sub.SubtractiveMixture(4, max_epochs=25, structure="chow-liu", random_state=0)
     plain = model.fit(frame).score(test)
     if part == "test":
         far = test.copy()
@@ -166,7 +166,7 @@ def test_a_row_at_165_standard_deviations_decides_nothing(part):
     chosen = frame.index[held_out if part == "validation" else ~held_out][0]
     frame.loc[chosen, "x"] = 165.0
     assert (
-        sub.SubtractiveMixture(4, max_epochs=5, structure="chow-liu", random_state=0)
+        sub.SubtractiveMixture(4, max_epochs=25, structure="chow-liu", random_state=0)
         .fit(frame)
         .score(test)
         > plain - 0.2
