@@ -23,12 +23,14 @@ from public_names import public_names  # noqa: E402
 # What densities are made of, and nobody asks.
 INTERNAL = {
     "check_normaliser",
+    "circuit_expectation",
     "describe",
     "expectations",
     "forward",
     "log_normaliser",
     "log_tilted",
     "log_weight",
+    "product_expectations",
     "sample_given",
 }
 

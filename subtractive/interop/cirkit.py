@@ -57,6 +57,11 @@ def from_cirkit(source: Any) -> Circuit:  # noqa: ANN401 - of a library that is 
 
     Its region graph must be a tree. Weights are positive where all are, over non-negative inputs,
     as :class:`MonotonicCircuit` requires, else real or complex. The result shares no memory.
+
+    >>> path = os.path.join(tempfile.mkdtemp(), "circuit.safetensors")
+    >>> sub.interop.write_cirkit(sub.Circuit(sub.flat(3), sub.Gaussian(), num_units=2), path)
+    >>> sub.from_cirkit(path).graph.to_nested()
+    (0, 1, 2)
     """
     is_file = isinstance(source, str | os.PathLike)
     nodes, tensors = read(source) if is_file else describe(source)
@@ -90,6 +95,9 @@ def to_cirkit(circuit: Circuit) -> Any:  # noqa: ANN401
     """The symbolic circuit of libcirkit, which must be installed, with the same parameters.
 
     Compile it in libcirkit; there its parameters can be learned.
+
+    >>> circuit = sub.Circuit(sub.linear_tree(4), sub.Gaussian(), num_units=3)
+    >>> symbolic = sub.to_cirkit(circuit)  # doctest: +SKIP
     """
     return symbolic_circuit(*_exported(circuit))
 
@@ -98,6 +106,9 @@ def write_cirkit(circuit: Circuit, path: str | os.PathLike[str]) -> None:
     """Write a circuit to a file for libcirkit in another environment.
 
     ``cirkit_exchange.py`` reads it there: ``symbolic_circuit(*read(path))``.
+
+    >>> circuit = sub.Circuit(sub.linear_tree(4), sub.Gaussian(), num_units=3)
+    >>> sub.interop.write_cirkit(circuit, os.path.join(tempfile.mkdtemp(), "circuit.safetensors"))
     """
     nodes, tensors = _exported(circuit)
     write(nodes, tensors, path)
