@@ -15,7 +15,7 @@ LOWEST ?= tests/cli tests/densities tests/inference tests/io tests/learning/test
 PEER := benchmarks/.cirkit/bin/python
 BENCH ?= $(filter-out benchmarks/checkouts.py,$(wildcard benchmarks/[a-z]*.py))
 
-.PHONY: help setup demo experiments test test-all test-lowest check check-format check-lint check-types format budgets bench bench-training clean
+.PHONY: help setup demo experiments evidence test test-all test-lowest check check-format check-lint check-types format budgets bench bench-training clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -42,6 +42,9 @@ demo: $(STAMP) ## a ring with two components, exact answers, and a page about a 
 
 experiments: $(STAMP) ## the quick form of every experiment of the paper, in out/ (goes on where it ended)
 	@OMP_NUM_THREADS=1 $(RUN) -m studies all --quick --resume --workers $(JOBS) --out out
+
+evidence: $(STAMP) ## write tables, numbers and figures of the pages from studies/records
+	@OMP_NUM_THREADS=1 $(RUN) -m studies pages
 
 test: check budgets ## everything that CI runs: check, budgets, tests and doctests
 	@echo "test: pytest"
