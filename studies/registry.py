@@ -62,6 +62,11 @@ EXPERIMENTS = {
         "distilled homogeneous chains of many states beside n-grams, and their squares",
         needs_data=True,
     ),
+    "guided": Entry(
+        "distillation.guided_experiment",
+        "texts that must contain whole words, beside the teacher alone",
+        needs_data=True,
+    ),
     "weights": Entry(
         "paper.weights", "histograms of learned weights after squaring, negative part"
     ),

@@ -89,6 +89,11 @@ class Store:
         return iter(self._groups)
 
 
+def _is_place(value: object) -> bool:
+    """Whether a setting is the path of a file or folder, which says nothing elsewhere."""
+    return isinstance(value, str) and "/" in value
+
+
 def _beside(path: Path, ending: str) -> Path:
     return path.with_suffix(f".{ending}")
 
@@ -124,7 +129,7 @@ def write_record(folder: Path, record: Mapping[str, Any], bulky: tuple[str, ...]
     """Write a record on one line; machine paths are no part of it."""
     slim = {name: record.get(name) for name in FIELDS}
     slim["result"] = {k: v for k, v in record["result"].items() if k not in bulky}
-    slim["settings"] = {k: v for k, v in record["settings"].items() if k != "data"}
+    slim["settings"] = {k: v for k, v in record["settings"].items() if not _is_place(v)}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{identify(record['run'])}.json"
     write_text(path, json.dumps(slim, separators=(",", ":"), allow_nan=False) + "\n")

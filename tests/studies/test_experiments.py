@@ -74,6 +74,7 @@ def test_every_experiment_is_tried():
         "real-data",
         "ingredients",
         "clones",
+        "guided",
     }  # they have tests of their own
     assert elsewhere | set(TINY) == set(EXPERIMENTS)
 
