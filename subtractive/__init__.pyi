@@ -23,6 +23,7 @@ from .densities.base import Density as Density
 from .densities.mixture import Mixture as Mixture
 from .densities.monotonic import MonotonicCircuit as MonotonicCircuit
 from .densities.squared import SquaredCircuit as SquaredCircuit
+from .explorer.launch import explore as explore
 from .inference.inner import inner as inner
 from .inference.partition import CancellationError as CancellationError
 from .inference.partition import CancellationWarning as CancellationWarning

@@ -27,6 +27,7 @@ ORDER = [
     "tables",
     "pictures",
     "report",
+    "explorer",
     "data",
     "__init__",
     "cli",

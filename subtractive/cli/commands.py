@@ -16,6 +16,7 @@ from typing import Any
 from subtractive.cli.printing import print_json
 from subtractive.cli.streams import impute, sample, score
 from subtractive.storage import read_density
+from subtractive.tables.memory import Memory, memory_from
 from subtractive.tables.parsing import find_column, parse_events, parse_given
 from subtractive.tables.stored_schema import describing_a_table, read_schema
 from subtractive.tables.table_density import TableDensity
@@ -40,10 +41,10 @@ def query(options: argparse.Namespace) -> None:
         answers["probability"] = 0.0 if event is None else model.probability(event, given or None)
     if options.mean:
         names = [find_column(name, model.view.schema) for name in options.mean]
-        known = [name for name in names if name in given]
+        means = model.mean(given=given or None)
+        known = [name for name in names if name not in means.index]
         if known:
             raise ValueError(f"column {known[0]!r} is given: its mean is not asked.")
-        means = model.mean(given=given or None)
         answers["mean"] = {str(name): float(means[name]) for name in names}
     print_json(answers)
 
@@ -56,6 +57,9 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
     "fit": lambda options: import_module("subtractive.cli.fitting").fit(options),
     "info": lambda options: import_module("subtractive.cli.fitting").info(options),
     "report": lambda options: import_module("subtractive.cli.fitting").report(options),
+    "explore": lambda options: import_module("subtractive.cli.exploring").explore(
+        load_model(options.model), options
+    ),
     "demo": lambda options: import_module("subtractive.cli.demo").run(options.output),
 }
 
@@ -69,8 +73,10 @@ def load_model(path: str) -> TableDensity:
             "subtractive.load()."
         )
     with describing_a_table(path):
-        schema = read_schema(description["estimator"]["schema"], density)
-        return TableDensity(View(schema, density, schema.names))
+        data = description["estimator"]
+        schema = read_schema(data["schema"], density)
+        memory = memory_from(data["memory"], schema.variables) if "memory" in data else Memory()
+        return TableDensity(View(schema, density, schema.names, memory=memory))
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

@@ -24,6 +24,7 @@ examples:
   subtractive impute people.model gaps.csv          fill the gaps with conditional means and modes
   subtractive query people.model --probability "age>40" --given city=Oslo
   subtractive report people.model new.csv -o report.html       a page of pictures
+  subtractive explore people.model new.csv          select and see what follows, in the browser
 
 Tables are CSV or Parquet by their ending; "-" is standard input or output, as CSV.
 Results go to standard output, errors to standard error, and progress, if that is a terminal.
@@ -137,7 +138,7 @@ def _add_asking(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="EVENT",
-        help='"age>40", "20<age<=30", "city=Oslo", "city=Oslo,Bergen"; several: all of them',
+        help='"age>40", "20<age<=30", age=20..30, city=Oslo,Bergen (repeatable: all of them)',
     )
     query.add_argument("--mean", action="append", default=[], metavar="NAME")
     _add_given(query)
@@ -153,6 +154,12 @@ def _add_showing(commands: Commands) -> None:
     _add_missing(report)
     report.add_argument("--quiet", action="store_true", help="no progress on the terminal")
     _add_seed(report)
+    explore = _command(commands, "explore", "look at a model and a table in the browser")
+    explore.add_argument("model")
+    explore.add_argument("data", nargs="?", help="table to compare with")
+    _add_missing(explore)
+    explore.add_argument("--port", type=int, default=0, help="of the server (a free one)")
+    explore.add_argument("--no-browser", action="store_true", help="only print the address")
     demo = _command(commands, "demo", "fit small data and draw pictures")
     demo.add_argument("-o", "--output", default="out", help="folder for the pictures (out)")
 
@@ -167,8 +174,8 @@ def _add_given(parser: argparse.ArgumentParser) -> None:
         "--given",
         action="append",
         default=[],
-        metavar="NAME=VALUE",
-        help="evidence (repeatable)",
+        metavar="EVIDENCE",
+        help="age=40, age=30..50, age>40, city=Oslo,Bergen (repeatable: all of them)",
     )
 
 

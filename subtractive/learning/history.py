@@ -35,6 +35,7 @@ class History:
     best_score: float = -math.inf
     restarts: int = 0
     stopped: str = ""
+    agreement: float | None = None  # of answers about a table with its validation rows, as a share
 
     @property
     def train(self) -> list[float]:
@@ -73,4 +74,7 @@ class History:
             + ("  best" if row.epoch == self.best_epoch else "")
             for row in self.epochs
         ]
+        if self.agreement is not None:
+            share = f"{100 * self.agreement:.0f} %"
+            lines.append(f"answers within chance of the validation rows: {share}")
         return "\n".join([*lines, f"stopped: {self.stopped}"])

@@ -23,11 +23,14 @@ from subtractive.inputs.embedding import Embedding
 from subtractive.inputs.gaussian import Gaussian
 from subtractive.tables.grids import Grid
 from subtractive.tables.reading import Floats, Values, is_missing
-from subtractive.tables.transforms import Transform
+from subtractive.tables.transforms import NormalScores, Transform
 
 # Where the code of an atom is if it is at a bound, beyond all codes of other values.
 BEYOND = 40.0
 _FARTHEST = 1e6
+# Numbers are far from those of training if their codes are so large, or if they are outside the
+# range of training by this share of it.
+FAR, FAR_BEYOND = 5.0, 0.5
 # No Gaussian of a column is narrower than this share of the column's spread.
 LEAST_SCALE = 0.01
 
@@ -102,6 +105,16 @@ class Numeric(Column):
         width = np.median(self._inside(upper) - self._inside(lower))
         return float(np.clip(width / math.sqrt(12), LEAST_SCALE, 0.5))
 
+    @cached_property
+    def nearby(self) -> tuple[float, float]:
+        """The codes of numbers that are not far from all those of training."""
+        codes = np.array([-FAR, FAR])
+        seen = self.transform.breaks if isinstance(self.transform, NormalScores) else codes / 2
+        first, last = self.transform.inverse(seen[[0, -1]])
+        beyond = np.array([first, last]) + FAR_BEYOND * (last - first) * np.array([-1.0, 1.0])
+        low, high = self._inside(beyond)
+        return max(float(low), -FAR), min(float(high), FAR)
+
     def numbers(self, codes: Floats) -> Floats:
         low, high = self.low, self.high
         if self.grid is not None and self.grid.levels:
@@ -161,7 +174,7 @@ class Numeric(Column):
         if self.grid is not None:
             low, high = self.grid.ceil(low), self.grid.floor(high)
         least, largest = min((self.low, *self.atoms)), max((self.high, *self.atoms))
-        if low > high or low > largest or high < least:
+        if low > high or low > largest or high < least or math.inf in (low, -high):
             return math.inf, -math.inf
         lower = -math.inf if low <= least else self._edge(low, 0)
         upper = math.inf if high >= largest else self._edge(high, 1)

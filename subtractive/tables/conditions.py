@@ -6,6 +6,7 @@ values. Sets become boxes over the model's variables: rows of evidence that excl
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -22,7 +23,11 @@ from subtractive.tables.reading import number_of, read_mapping
 from subtractive.tables.schema import Schema
 
 MOST_BOXES = 10_000
-TEMPORAL = {"date": pd.Timestamp, "duration": pd.Timedelta}
+TEMPORAL = {
+    "date": pd.Timestamp,
+    "duration": pd.Timedelta,
+    "time": lambda value: datetime.time.fromisoformat(value) if isinstance(value, str) else value,
+}
 
 
 @final

@@ -19,16 +19,19 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from subtractive.densities.base import Density
 from subtractive.io.files import write_tensors
 from subtractive.learning.history import History
-from subtractive.tables import queries
+from subtractive.tables import checks, queries
 from subtractive.tables.columns import States
 from subtractive.tables.containers import AnyTable
+from subtractive.tables.memory import Memory, describe_memory
 from subtractive.tables.model_selection import FitInterrupted, Learned, Recipe
 from subtractive.tables.queries import draw_seed
 from subtractive.tables.reading import Floats, RandomState, Table
+from subtractive.tables.receipts import Check
+from subtractive.tables.remembered_counts import RememberedCounts
 from subtractive.tables.schema import Schema
 from subtractive.tables.schema_description import describe_schema
 from subtractive.tables.table_density import TableQueries
-from subtractive.tables.training_rows import Rows, merge
+from subtractive.tables.training_rows import Rows, merge, split
 from subtractive.tables.validation import check_weights, read_table
 from subtractive.tables.view import View
 
@@ -90,6 +93,8 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
     schema_: Schema
     density_: Density
     history_: History
+    check_: Check | None  # random questions to rows of validation; None if there were too few
+    counts_: RememberedCounts | None  # of the training table, for receipts
     n_features_in_: int
 
     def __init__(
@@ -149,6 +154,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
             if self.history_.stopped == "interrupted":
                 raise FitInterrupted
             self.density_ = density
+            self.check_, self.counts_ = None, None  # they are of other rows
         return self
 
     def score_samples(self, X: AnyTable) -> Floats:
@@ -171,6 +177,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
             "parameters": parameters,
             "schema": describe_schema(self.schema_),
             "history": self.history_.to_dict(),
+            "memory": describe_memory(Memory(self.check_, self.counts_)),
         }
         description = {"density": self.density_.describe(), "estimator": estimator}
         write_tensors(path, "model", self.density_.state_dict(), description)
@@ -190,18 +197,24 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         seed = draw_seed(self.random_state)
         table, weights = self._read_rows(given, sample_weight, reset=True)
         schema = Schema.of(table, weights, self.schema, self.unknown)
+        rows = encode_rows(schema, table, weights)
         try:
-            learned = learn_table(recipe, schema, table, weights, seed)
+            learned = recipe.learn(rows, schema.variables, seed)
         except FitInterrupted as interrupt:
             if interrupt.learned is not None:
                 self._keep(schema, interrupt.learned)
                 interrupt.partial = copy.copy(self)
             raise
         self._keep(schema, learned)
+        held_out = split(rows, recipe.validation_fraction, seed)[1]
+        memory = checks.remember(self._view(), schema.variables, rows, held_out)
+        self.check_, self.counts_ = memory
+        self.history_.agreement = None if self.check_ is None else self.check_.share
 
     def _keep(self, schema: Schema, learned: Learned) -> None:
         self.schema_ = schema.recoded(learned.columns)
         self.density_, self.history_ = learned.density, learned.history
+        self.check_, self.counts_ = None, None
 
     def _read(self, X: AnyTable) -> Table:
         check_is_fitted(self)
@@ -226,7 +239,8 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
 
     def _view(self) -> View:
         check_is_fitted(self)
-        return View(self.schema_, self.density_, self.schema_.names)
+        memory = Memory(self.check_, self.counts_)
+        return View(self.schema_, self.density_, self.schema_.names, memory=memory)
 
 
 def recipe_of(mixture: SubtractiveMixture) -> Recipe:

@@ -13,6 +13,7 @@ from subtractive.io.schema import check_facts
 from subtractive.learning.history import Epoch, History
 from subtractive.storage import read_density
 from subtractive.tables.estimator import SubtractiveMixture, recipe_of
+from subtractive.tables.memory import memory_from
 from subtractive.tables.schema import ERROR, MISSING
 from subtractive.tables.stored_schema import describing_a_table, read_schema
 
@@ -42,6 +43,10 @@ def _estimator(data: Mapping[str, Any], density: Density) -> SubtractiveMixture:
     schema = read_schema(data["schema"], density)
     estimator.schema_, estimator.density_ = schema, density
     estimator.history_ = _history(data["history"])
+    if "memory" in data:  # which older files do not have
+        estimator.check_, estimator.counts_ = memory_from(data["memory"], schema.variables)
+    else:
+        estimator.check_, estimator.counts_ = None, None
     estimator.n_features_in_ = len(schema.names)
     if all(isinstance(name, str) for name in schema.names):
         estimator.feature_names_in_ = np.array(schema.names, dtype=object)

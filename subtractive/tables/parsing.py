@@ -1,4 +1,8 @@
-"""Words on the command line, ``age>40`` or ``city=Oslo``, as values and events of a table."""
+"""Words on the command line, ``age>40`` or ``city=Oslo``, as values and events of a table.
+
+Events and evidence are written alike: ``NAME=VALUE``, ``NAME=VALUE,VALUE`` or ``VALUE or VALUE``,
+``NAME=LOW..HIGH`` with either end left open, ``NAME>NUMBER``, and ``NUMBER<NAME<=NUMBER``.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +11,33 @@ import re
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+import numpy as np
+
 from subtractive.io.table_reading import MISSING
 from subtractive.tables.column_types import NAMES, ColumnType, Continuous
-from subtractive.tables.columns import Numeric, States
+from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.conditions import TEMPORAL, number
 from subtractive.tables.schema import Schema
 
 _BETWEEN = re.compile(r"^\s*([^<>=]+?)\s*(<=?)(.+?)(<=?)\s*([^<>=]+?)\s*$")
 TRUTH = {"true": "1", "yes": "1", "false": "0", "no": "0"}
+_SIGN = re.compile(r"[<>=]+")
+_LISTED = re.compile(r",|\s+or\s+")
 _COMPARED = re.compile(r"^(.+?)(<=|>=|<|>)([^<>=]+)$")
 
 
 def parse_given(phrases: Sequence[str], schema: Schema) -> dict[Hashable, Any]:
-    """Evidence ``NAME=VALUE``, each in the type of its column."""
-    given: dict[Hashable, Any] = {}
-    for phrase in phrases:
-        name, text = _split(phrase, "evidence", schema)
-        if name in given:
-            raise ValueError(f"column {name!r} is given twice: leave one out.")
-        given[name] = parse_value(text, name, schema)
-    return given
+    """Evidence, each value in the type of its column; a single value is a point."""
+    given = parse_events(phrases, schema)
+    if given is None:
+        raise ValueError(
+            f"what is given contradicts itself, so that nothing follows from it: {list(phrases)}."
+        )
+    return {n: s[0] if isinstance(s, list) and len(s) == 1 else s for n, s in given.items()}
 
 
 def parse_events(phrases: Sequence[str], schema: Schema) -> dict[Hashable, Any] | None:
-    """Events ``NAME>NUMBER``, ``NUMBER<NAME<=NUMBER`` or ``NAME=VALUE,VALUE``, all together.
+    """Intervals and lists of values by column, all phrases together.
 
     ``None`` if they contradict each other.
     """
@@ -69,12 +77,11 @@ def parse_value(text: str, name: Hashable, schema: Schema) -> Any:  # noqa: ANN4
     """A value in the type of its column."""
     if name in schema.constants:
         return _among(text, [schema.constants[name]], name)
-    column = schema.variables[schema.place[name]]
-    if isinstance(column, States):
+    column = schema.column(name)
+    if isinstance(column, States) and column.kind not in TEMPORAL:
         return _among(text, column.values, name)
-    value = _number(text, f"{name}={text}")
-    whole = isinstance(column, Numeric) and column.kind == "whole"
-    return int(value) if whole and value.is_integer() else value
+    value = _number(text, f"{name}={text}", column)
+    return int(value) if column.kind == "whole" and value.is_integer() else value
 
 
 def find_column(text: str, schema: Schema) -> Hashable:
@@ -87,35 +94,69 @@ def find_column(text: str, schema: Schema) -> Hashable:
 
 
 def _parse_event(phrase: str, schema: Schema) -> tuple[Hashable, Any]:
-    if found := _BETWEEN.match(phrase):
-        low, left, text, right, high = found.groups()
-        name = find_column(text, schema)
-        step = _step(name, schema)
-        return name, (_above(low, left, phrase, step), _below(high, right, phrase, step))
-    if found := _COMPARED.match(phrase):
-        text, sign, number = found.groups()
-        name = find_column(text, schema)
-        step = _step(name, schema)
-        if sign.startswith(">"):
-            return name, (_above(number, sign.replace(">", "<"), phrase, step), math.inf)
-        return name, (-math.inf, _below(number, sign, phrase, step))
-    name, text = _split(phrase, "an event", schema)
-    return name, [parse_value(part, name, schema) for part in text.split(",")]
+    names = {str(name): name for name in schema.names}
+    low: tuple[str, str] | None = None
+    high: tuple[str, str] | None = None
+    if (found := _BETWEEN.match(phrase)) and found[3].strip() in names:
+        low, text, high = (found[1], found[2]), found[3], (found[5], found[4])
+    elif (found := _COMPARED.match(phrase)) and found[1].strip() in names:
+        text, end = found[1], (found[3], found[2])
+        low, high = (end, None) if end[1].startswith(">") else (None, end)
+    else:
+        name, text = _split(phrase, schema)
+        return name, _parse_side(text, name, schema)
+    name = names[text.strip()]
+    column = _column(name, schema)
+    return name, (
+        -math.inf if low is None else _end(*low, 1, phrase, column),
+        math.inf if high is None else _end(*high, -1, phrase, column),
+    )
 
 
-def _split(phrase: str, what: str, schema: Schema) -> tuple[Hashable, str]:
-    """A column and what stands after the equals sign, of which its name may hold some, too."""
-    if "=" not in phrase:
+def _parse_side(text: str, name: Hashable, schema: Schema) -> Any:  # noqa: ANN401 - or a list
+    """An interval ``LOW..HIGH``, or a list of values; a value may hold dots and commas itself."""
+    parts, column = _LISTED.split(text), _column(name, schema)
+    low, dots, high = text.partition("..")
+    try:
+        return [parse_value(text, name, schema)]
+    except ValueError:
+        if dots and column is not None and _has_order(column):
+            return (
+                _number(low, text, column) if low.strip() else -math.inf,
+                _number(high, text, column) if high.strip() else math.inf,
+            )
+        if len(parts) == 1:
+            raise
+    return [parse_value(part.strip(), name, schema) for part in parts]
+
+
+def _column(name: Hashable, schema: Schema) -> Column | None:
+    """The variable of a column, if it is not constant."""
+    return schema.column(name) if name in schema.place else None
+
+
+def _has_order(column: Column) -> bool:
+    return isinstance(column, Numeric) or column.numbers(np.zeros(1)) is not None
+
+
+def _split(phrase: str, schema: Schema) -> tuple[Hashable, str]:
+    """A column and what stands after the equals sign, of which both may hold some.
+
+    Names are tried from the longest to the shortest.
+    """
+    if not _SIGN.search(phrase):
         raise ValueError(
-            f"cannot read {phrase!r} as {what}: expected NAME=VALUE"
-            + (', "NAME>NUMBER" or "NUMBER<NAME<NUMBER".' if what == "an event" else ".")
+            f"cannot read {phrase!r}: expected NAME=VALUE, NAME=VALUE,VALUE, NAME=LOW..HIGH, "
+            '"NAME>NUMBER" or "NUMBER<NAME<NUMBER".'
         )
+    names = {str(name): name for name in schema.names}
     words = phrase.split("=")
     for count in range(len(words) - 1, 0, -1):
-        text = "=".join(words[:count])
-        if count == 1 or any(str(name) == text.strip() for name in schema.names):
-            break
-    return find_column(text, schema), "=".join(words[count:]).strip()
+        text = "=".join(words[:count]).strip()
+        if text in names:
+            return names[text], "=".join(words[count:]).strip()
+    between = _BETWEEN.match(phrase)
+    return find_column(between[3] if between else _SIGN.split(phrase)[0], schema), ""
 
 
 def _joined(one: Any, other: Any, phrase: str) -> Any:  # noqa: ANN401 - intervals or lists
@@ -130,30 +171,28 @@ def _joined(one: Any, other: Any, phrase: str) -> Any:  # noqa: ANN401 - interva
     return [value for value in values if interval[0] <= value <= interval[1]]
 
 
-def _step(name: Hashable, schema: Schema) -> float:
-    """The distance between two values of a column on a grid, zero of other ones."""
-    column = schema.column(name) if name in schema.place else None
-    return column.grid.step if isinstance(column, Numeric) and column.grid else 0.0
+def _end(text: str, sign: str, side: int, phrase: str, column: Column | None) -> float:
+    """The end of an interval that begins (1) or stops (-1) there, left out by ``<`` and ``>``."""
+    end = _number(text, phrase, column)
+    if "=" in sign:
+        return end
+    step = column.grid.step if isinstance(column, Numeric) and column.grid else 0.0
+    beside = math.nextafter(end, side * math.inf)
+    return side * max(side * end + step / 4, side * beside)
 
 
-def _above(text: str, sign: str, phrase: str, step: float) -> float:
-    number = _number(text, phrase)
-    return number if sign == "<=" else max(number + step / 4, math.nextafter(number, math.inf))
-
-
-def _below(text: str, sign: str, phrase: str, step: float) -> float:
-    number = _number(text, phrase)
-    return number if sign == "<=" else min(number - step / 4, math.nextafter(number, -math.inf))
-
-
-def _number(text: str, phrase: str) -> float:
+def _number(text: str, phrase: str, column: Column | None = None) -> float:
+    """A number; of a column of dates, times or durations one in microseconds."""
     try:
-        number = float(text)
+        if column is not None and column.kind in TEMPORAL:
+            return number(text.strip(), column, column.name)
+        found = float(text)
     except ValueError:
-        number = math.nan
-    if math.isnan(number):
-        raise ValueError(f"cannot read {phrase!r}: {text.strip()!r} is not a number.")
-    return number
+        found = math.nan
+    if math.isnan(found):
+        what = "number" if column is None or column.kind not in TEMPORAL else column.kind
+        raise ValueError(f"cannot read {phrase!r}: {text.strip()!r} is not a {what}.")
+    return found
 
 
 def _among(text: str, values: Sequence[Any], name: Hashable) -> Any:  # noqa: ANN401 - any type

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -26,7 +27,8 @@ _ROUNDING = 1e-6  # relative, of codes that become values and codes again
 def describing_a_table(path: str | os.PathLike[str]) -> Iterator[None]:
     """Refuse a file if what it describes cannot be built."""
     try:
-        with np.errstate(all="ignore"):  # what overflows is refused, not warned of
+        # What overflows, or is no category, is refused, not warned of.
+        with np.errstate(all="ignore"), warnings.catch_warnings(action="error"):
             yield
     except (
         LookupError,
@@ -34,6 +36,7 @@ def describing_a_table(path: str | os.PathLike[str]) -> Iterator[None]:
         ValueError,
         AttributeError,
         ArithmeticError,
+        Warning,
         NotImplementedError,  # for types that pandas knows and cannot make
     ) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]

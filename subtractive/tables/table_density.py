@@ -7,9 +7,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+import numpy as np
 import pandas as pd
 
-from subtractive.tables import queries, receipts, summaries
+from subtractive.tables import asking, checks, queries, summaries
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.reading import Floats, RandomState, Table
 from subtractive.tables.receipts import Check, Receipt
@@ -129,19 +130,22 @@ class TableQueries(ABC):
     def ask(self, question: str, table: AnyTable = None) -> Receipt:
         """The answer to ``"P(weather = rain | precipitation = 0, temp_max > 20)"``.
 
-        With a table, the receipt also has the matching rows, their share, and whether both agree
-        within chance.
+        The receipt also has the matching rows of the table, their share, and whether both agree
+        within chance. Without a table it has those of the training table, as far as counts of
+        pairs of columns were remembered, and how many answers of this kind held-out rows agreed
+        with after the fit.
         """
         view = self._view()
         read = None if table is None else self._read(table)
-        return receipts.ask(view, receipts.parse_question(question, view.schema), question, read)
+        return asking.ask(view, asking.parse_question(question, view.schema), question, read)
 
     def check(
         self, table: AnyTable, *, n_questions: int = 300, random_state: RandomState = 0
     ) -> Check:
         """Random questions, and the share of answers that agree with a table within chance."""
-        seed = queries.draw_seed(random_state)
-        return receipts.check(self._view(), self._read(table), n_questions, seed)
+        seed, view = queries.draw_seed(random_state), self._view()
+        codes = queries.encode(view, self._read(table)).x.numpy()
+        return checks.check(view, codes, np.ones(len(codes)), n_questions, seed)
 
     def predict(self, X: AnyTable, column: Hashable | None = None) -> pd.Series | pd.DataFrame:
         """The mean, or the most probable value, of a column given the others of each row.

@@ -12,16 +12,16 @@ import numpy as np
 from subtractive.densities.base import Density
 from subtractive.inference.evidence import Evidence
 from subtractive.tables.column_types import DataWarning
-from subtractive.tables.columns import BEYOND, Numeric
-from subtractive.tables.conditions import Sets, as_evidence, both, event_sets, given_sets
+from subtractive.tables.columns import Numeric
+from subtractive.tables.conditions import CodeSet, Sets, as_evidence, both, event_sets, given_sets
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.expectations import box_log_weights
+from subtractive.tables.memory import Memory
 from subtractive.tables.reading import Table
 from subtractive.tables.schema import Schema
 from subtractive.tables.validation import read_table
 
 Given = Mapping[Any, object] | None
-FAR = 5.0  # codes beyond this are far from the values of training
 
 
 @final
@@ -34,6 +34,7 @@ class View:
     names: tuple[Hashable, ...]  # of the columns that are left
     sets: Sets = field(default_factory=dict)
     known: Mapping[Hashable, Any] = field(default_factory=dict)  # given values, in users' words
+    memory: Memory = Memory()
 
     def read(self, given: AnyTable) -> Table:
         """A table with the columns of this density, all of them and in their order."""
@@ -72,27 +73,30 @@ class View:
             raise ValueError(
                 "condition must leave at least one column free whose values are not known."
             )
-        self._warn_of_far_values(points)
+        self._warn_of_far_values(given)
         if np.isneginf(box_log_weights(view.density, view.evidence)).all():
             raise ValueError(f"what is given has probability zero: {dict(given)!r}.")
         return view
 
-    def _warn_of_far_values(self, points: Mapping[Any, object]) -> None:
-        """Tell of given numbers that are far from all those of training."""
-        for name, value in points.items():
+    def _warn_of_far_values(self, given: Mapping[Any, object]) -> None:
+        for name in self.far_columns(given):
+            warnings.warn(
+                f"the given value {given[name]!r} of column {name!r} is far from all values of "
+                "the table that the model was fitted to: what follows from it is a guess.",
+                DataWarning,
+                stacklevel=5,
+            )
+
+    def far_columns(self, given: Mapping[Any, object]) -> list[Hashable]:
+        """The columns of which numbers are given that are far from all those of training."""
+        far = []
+        for name, side in given.items():
             column = self.schema.column(name) if name in self.schema.place else None
-            if not isinstance(column, Numeric):
-                continue
-            code = given_sets(self.schema, {name: value})
-            place = self.schema.place[name]
-            at = None if code is None else code[place].point
-            if at is not None and FAR < abs(at) < BEYOND:
-                warnings.warn(
-                    f"the given value {value!r} of column {name!r} is far from all values of the "
-                    "table that the model was fitted to: what follows from it is a guess.",
-                    DataWarning,
-                    stacklevel=5,
-                )
+            if isinstance(column, Numeric):
+                sets = given_sets(self.schema, {name: side})
+                if sets is not None and _is_far(column, sets[self.schema.place[name]]):
+                    far.append(name)
+        return far
 
     def restricted(self, columns: Sequence[Hashable]) -> View:
         """The density of some columns, in the order given."""
@@ -142,3 +146,15 @@ class View:
     def _is_point(self, name: Hashable, sets: Sets) -> bool:
         place = self.schema.place.get(name)
         return place is None or sets[place].point is not None
+
+
+def _is_far(column: Numeric, one: CodeSet) -> bool:
+    """Whether no number of a set is near those of training; atoms are."""
+    codes = column.atom_codes.tolist()
+    if one.point is not None:
+        return one.point not in codes and not column.nearby[0] <= one.point <= column.nearby[1]
+    return not any(
+        any(low < code <= high for code in codes)
+        or (low <= column.nearby[1] and high >= column.nearby[0])
+        for low, high in one.intervals
+    )

@@ -203,6 +203,71 @@ def test_a_receipt_compares_with_the_rows_of_a_table(model):
         model.ask("city = Rome")
 
 
+def test_a_receipt_without_a_table_has_the_remembered_counts(model, tmp_path):
+    model.save(tmp_path / "m")
+    for one in (model, sub.load(tmp_path / "m")):
+        receipt = one.ask("P(city = Rome | rain = 0)")
+        dry = FRAME[FRAME.rain == 0]
+        assert receipt.rows == len(dry)
+        assert receipt.share == pytest.approx((dry.city == "Rome").mean())
+        assert receipt.agrees is (receipt.p_value >= 0.05)
+        assert "training table" in str(receipt)
+        assert one.ask("P(rain = 0)").share == pytest.approx(len(dry) / COUNT)
+        # Ends of cells are exact, others are interpolated and say so.
+        old = one.ask("P(age <= 45 | city = Rome or Oslo)")
+        there = FRAME[FRAME.city != "Bergen"]
+        assert old.rows == len(there)
+        assert old.share == pytest.approx((there.age <= 45).mean(), abs=0.05)
+        assert one.ask("P(age > 200 | city = Rome)").share == 0
+        # Three columns were not counted together.
+        assert one.ask("P(rain = 0 | city = Rome, rooms = 2)").rows is None
+
+
+def test_counts_of_cells_are_those_of_the_rows():
+    """Any interval or list of one or two columns lies between counts of whole cells."""
+    fitted = quick().fit(FRAME)
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        low, high = np.sort(random.normal(40, 8, 2)).round()
+        cities = random.choice(["Oslo", "Bergen", "Rome"], 2, replace=False).tolist()
+        receipt = fitted.ask(f"P({low:g} <= age <= {high:g} | city = {' or '.join(cities)})")
+        rows = FRAME[FRAME.city.isin(cities)]
+        assert receipt.rows == len(rows)
+        share = rows.age.between(low, high).mean()
+        # An interval cuts at most two cells, each of about an eighth of the rows.
+        assert receipt.share == pytest.approx(share, abs=0 if receipt.matches.is_exact else 0.25)
+
+
+def test_every_fit_is_checked_by_its_validation_rows(model, tmp_path):
+    assert model.check_.share == model.history_.agreement
+    assert f"{100 * model.check_.share:.0f} %" in str(model.history_)
+    model.save(tmp_path / "m")
+    again = sub.load(tmp_path / "m")
+    assert again.history_ == model.history_
+    assert [r.p_value for r in again.check_.receipts] == [r.p_value for r in model.check_.receipts]
+    receipt = again.ask("P(city = Rome | rain = 0)")
+    assert receipt.held_out == model.check_.counts(2)
+    assert "held-out questions like it" in str(receipt)
+    assert quick(validation_fraction=0).fit(FRAME).check_ is None
+
+
+@pytest.mark.filterwarnings("ignore::subtractive.DataWarning")
+def test_evidence_far_from_all_rows_is_flagged(model):
+    for given in ("age = 500", "age > 400", "age <= -300"):
+        receipt = model.ask(f"P(city = Rome | {given})")
+        assert receipt.off_support == ("age",)
+        assert "a guess" in str(receipt)
+    for given in ("age = 40", "age > 55", "rain = 0", "city = Oslo"):
+        assert model.ask(f"P(rooms = 2 | {given})").off_support == ()
+
+
+def test_events_that_contradict_each_other_have_probability_zero(model):
+    assert model.ask("P(age > 40, age < 30)").probability == 0
+    assert model.ask("P(age > 40 | age < 30)").probability == 0
+    with pytest.raises(ValueError, match="contradicts itself"):
+        model.ask("P(city = Rome | age > 40, age < 30)")
+
+
 def test_a_check_finds_a_model_that_is_wrong(model):
     wrong = FRAME.assign(city=np.where(FRAME.age > 40, "Rome", "Oslo"), rain=0.0)
     assert model.check(wrong, n_questions=60).share < 0.5

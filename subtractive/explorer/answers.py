@@ -1,0 +1,210 @@
+"""The answers of a model and a table to what is selected on the page, ready to be sent."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import pandas as pd
+
+from subtractive.explorer.columns import ShownColumn, shown_columns, written
+from subtractive.explorer.selection import Selection
+from subtractive.explorer.subset import Subset
+from subtractive.tables.columns import Numeric
+from subtractive.tables.containers import AnyTable
+from subtractive.tables.reading import Floats
+from subtractive.tables.table_density import TableQueries
+from subtractive.tables.validation import read_table
+
+Answer = dict[str, Any]
+INTERVAL = (0.05, 0.5, 0.95)
+GRID, MOST_DOTS, NUM_SAMPLES = 48, 300, 6
+DIGITS = 5
+
+
+@final
+@dataclass(frozen=True)
+class Answers:
+    """A model, perhaps a table, and what the page shows of them."""
+
+    model: TableQueries
+    columns: tuple[ShownColumn, ...]
+    subset: Subset | None
+    path: str | None  # of the model's file, for the lines to copy
+
+    @classmethod
+    def of(cls, model: TableQueries, table: AnyTable, path: str | None) -> Answers:
+        """Check the model, and read the table if there is one."""
+        if not isinstance(model, TableQueries):
+            raise ValueError(
+                f"the explorer shows a model of a table, got {type(model).__name__}. Fit a "
+                "SubtractiveMixture, or load one."
+            )
+        columns = tuple(shown_columns(model))
+        subset = None
+        if table is not None:
+            model._read(table)  # refuses a table of other columns
+            subset = Subset.of(columns, read_table(table))
+        return cls(model, columns, subset, path)
+
+    def page(self) -> Answer:
+        """What does not change: the columns, and their densities before anything is selected."""
+        return {
+            "columns": [shown.describe() for shown in self.columns],
+            "model": self.path,
+            "rows": None if self.subset is None else self.subset.num_rows,
+            "start": self.curves({}),
+        }
+
+    def curves(self, request: Mapping[str, Any]) -> Answer:
+        """Conditional densities of all columns, the probability of the selection, the rows."""
+        selection = Selection.read(self.columns, request.get("given", {}))
+        with noting_warnings() as notes:
+            answer: Answer = {
+                "columns": self._curves(selection),
+                "probability": self._probability(selection),
+                "python": selection.python(self.path),
+                "shell": selection.shell(self.path, self.model._view().schema),
+            }
+        if self.subset is not None:
+            answer["data"] = self.subset.count(selection)
+        return {**answer, "notes": notes}
+
+    def summary(self, request: Mapping[str, Any]) -> Answer:
+        """Conditional means, and intervals that hold nine tenths."""
+        given = Selection.read(self.columns, request.get("given", {})).given
+        with noting_warnings():
+            means, spread = self.model.mean(given), self.model.quantiles(INTERVAL, given)
+        columns = {}
+        for shown in self.columns:
+            if shown.name in spread:
+                ends = [_as_number(value) for value in spread[shown.name]]
+                mean = float(means[shown.name])
+                columns[shown.key] = {
+                    "mean": None if math.isnan(mean) else mean,
+                    "low": ends[0],
+                    "median": ends[1],
+                    "high": ends[2],
+                }
+        return {"columns": columns}
+
+    def samples(self, request: Mapping[str, Any]) -> Answer:
+        """A few exact samples."""
+        given = Selection.read(self.columns, request.get("given", {})).given
+        seed = request.get("seed", 0)
+        if type(seed) is not int or not 0 <= seed < 2**31:
+            raise ValueError(f"the seed of samples is a whole number, got {seed!r}.")
+        with noting_warnings():
+            drawn = self.model.sample(NUM_SAMPLES, given=given, random_state=seed)
+        frame = pd.DataFrame(drawn)
+        frame.columns = pd.Index(self.model._view().names)
+        rows = [[_cell(row[shown.name]) for shown in self.columns] for _, row in frame.iterrows()]
+        return {"columns": [shown.key for shown in self.columns], "rows": rows}
+
+    def joint(self, request: Mapping[str, Any]) -> Answer:
+        """The joint density of two columns over a grid, and some of the selected rows."""
+        selection = Selection.read(self.columns, request.get("given", {}))
+        by_key = {shown.key: shown for shown in self.columns}
+        pair = [by_key.get(request.get(side, "")) for side in ("x", "y")]
+        free = [shown for shown in pair if shown and shown.name not in selection.points]
+        if len(free) < 2 or free[0] is free[1]:
+            raise ValueError("choose two different columns whose values are not picked exactly.")
+        lines = [_line(shown) for shown in free]
+        across, up = np.meshgrid(*(np.arange(len(line)) for line in lines), indexing="ij")
+        places = (across.ravel(), up.ravel())
+        asked = pd.DataFrame(
+            {c.name: list(line[at]) for c, line, at in zip(free, lines, places, strict=True)}
+        )
+        with noting_warnings():
+            density = self.model.condition(selection.given) if selection.given else self.model
+            scores = density.marginal([shown.name for shown in free]).score_samples(asked)
+        answer: Answer = {
+            "heights": rounded(np.exp(scores)),
+            "lines": [
+                [] if c.states else line.tolist() for c, line in zip(free, lines, strict=True)
+            ],
+        }
+        if self.subset is not None:
+            answer["dots"] = [
+                side.tolist() for side in self.subset.dots(selection, free, MOST_DOTS)
+            ]
+        return answer
+
+    def _curves(self, selection: Selection) -> dict[str, Answer]:
+        """By column: densities at its points, and probabilities of its states and atoms."""
+        told = self.model.marginals(selection.given)
+        parts = dict(list(told.groupby("column", sort=False)))
+        found = {}
+        for shown in self.columns:
+            if shown.name not in parts:
+                continue
+            part = parts[shown.name]
+            density = part["density"].to_numpy()
+            is_number = ~np.isnan(density)
+            order = np.argsort(part["value"].to_numpy()[is_number])
+            found[shown.key] = {
+                "density": rounded(density[is_number][order]),
+                "probability": rounded(part["probability"].to_numpy()[~is_number]),
+            }
+        return found
+
+    def _probability(self, selection: Selection) -> float | None:
+        """P(what has a probability | the numbers that were picked)."""
+        if not selection.event:
+            return None
+        return self.model.probability(selection.event, selection.points or None)
+
+
+def rounded(values: Floats) -> list[float]:
+    """Numbers with as many digits as a picture shows."""
+    finite = np.nan_to_num(values, posinf=0.0)
+    top = float(np.max(finite, initial=0.0))
+    digits = DIGITS - math.floor(math.log10(top)) if top > 0 else 0
+    return list(map(float, np.round(finite, digits)))
+
+
+@contextmanager
+def noting_warnings() -> Iterator[list[str]]:
+    """Collect what the model warns of, for the page to tell."""
+    notes: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield notes
+    notes += [str(warning.message) for warning in caught]
+
+
+def _line(shown: ShownColumn) -> Any:  # noqa: ANN401 - values of any type
+    """Values along one side of a joint density: states, or numbers between the atoms."""
+    if shown.states:
+        states = np.empty(len(shown.states), dtype=object)
+        states[:] = shown.states
+        return states
+    column = shown.column
+    assert isinstance(column, Numeric)
+    edges = np.linspace(shown.low, shown.high, GRID + 1)
+    middles = (edges[1:] + edges[:-1]) / 2
+    # An atom has a probability in place of a density: a number beside it is taken.
+    return np.where(np.isin(middles, column.atoms), np.nextafter(middles, np.inf), middles)
+
+
+def _as_number(value: object) -> float:
+    """A quantile as the page has numbers: dates in microseconds."""
+    if isinstance(value, float | int | np.number):
+        return float(value)
+    if isinstance(value, pd.Timedelta):
+        return float(value / pd.Timedelta(microseconds=1))
+    return float((pd.Timestamp(value) - pd.Timestamp(0)) / pd.Timedelta(microseconds=1))
+
+
+def _cell(value: object) -> str:
+    missing = value is None or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
+    if missing:
+        return ""
+    if isinstance(value, float | np.floating):
+        return f"{float(value):.6g}"
+    return written(value, "")

@@ -1,0 +1,122 @@
+"""What the page knows of a column: its axis or its states, its atoms, and how it is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+import pandas as pd
+
+from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.reading import Floats
+from subtractive.tables.table_density import TableQueries
+
+MOST_BINS, LEAST_STEPS, MOST_STEPS = 40, 10, 1000
+CONSTANT = "constant"
+
+
+@final
+@dataclass(frozen=True)
+class ShownColumn:
+    """A column on the page. ``key`` names it there, and is unique."""
+
+    key: str
+    name: Hashable
+    column: Column
+    points: Floats  # (q,), at which the density of numbers is drawn; none of states
+
+    @property
+    def states(self) -> tuple[Any, ...]:
+        """The values that have a probability each, none of numbers."""
+        return self.column.values if isinstance(self.column, States) else ()
+
+    @property
+    def atoms(self) -> tuple[float, ...]:
+        """The numbers that have a probability beside the density."""
+        return self.column.atoms if isinstance(self.column, Numeric) else ()
+
+    @property
+    def low(self) -> float:
+        """Where the axis begins; atoms are inside."""
+        return float(min([*self.points, *self.atoms]))
+
+    @property
+    def high(self) -> float:
+        """Where the axis ends."""
+        return float(max([*self.points, *self.atoms]))
+
+    @property
+    def step(self) -> float:
+        """By how much a slider moves: the grid of the column, if it is not too fine."""
+        width = (self.high - self.low) or 1.0
+        assert isinstance(self.column, Numeric)
+        grid = 0.0 if self.column.grid is None else self.column.grid.step
+        if width / MOST_STEPS <= grid <= width / LEAST_STEPS:
+            return grid
+        return 10.0 ** math.floor(math.log10(width / 200))
+
+    @cached_property
+    def edges(self) -> Floats:
+        """The edges of the bars of a histogram; on a grid all bars hold as many of its values."""
+        assert isinstance(self.column, Numeric)
+        grid = self.column.grid
+        if grid is None or grid.levels or (self.high - self.low) / MOST_BINS < grid.step / 1000:
+            return np.linspace(self.low, self.high, MOST_BINS + 1)
+        width = grid.step * math.ceil((self.high - self.low) / MOST_BINS / grid.step)
+        first = grid.round(np.array([self.low]))[0] - grid.step / 2
+        return np.asarray(np.arange(first, self.high + width, width))
+
+    def describe(self) -> dict[str, Any]:
+        """All of it for the page."""
+        facts: dict[str, Any] = {"key": self.key, "kind": self.column.kind}
+        facts["labels"] = [written(state, self.column.kind) for state in self.states or self.atoms]
+        if not self.states:
+            facts |= {
+                "points": self.points.tolist(),
+                "edges": self.edges.tolist(),
+                "atoms": list(self.atoms),
+                "low": self.low,
+                "high": self.high,
+                "step": self.step,
+            }
+        return facts
+
+
+def shown_columns(model: TableQueries) -> list[ShownColumn]:
+    """The columns of a model that are not known."""
+    view = model._view()
+    told = model.marginals()
+    numbers = told[told["density"].notna()].groupby("column", sort=False)["value"]
+    points = {name: np.sort(values.to_numpy(dtype=np.float64)) for name, values in numbers}
+    keys = [str(name) for name in view.variables]
+    return [
+        ShownColumn(
+            key if keys.count(key) == 1 else f"{key} ({place})",
+            name,
+            view.schema.variables[place],
+            points.get(name, np.zeros(0)),
+        )
+        for key, (name, place) in zip(keys, view.variables.items(), strict=True)
+    ]
+
+
+def written(value: object, kind: str) -> str:
+    """One value as a person writes it; dates and times are kept in microseconds.
+
+    >>> written(1325376000000000.0, "date"), written(3.0, "continuous"), written(True, "boolean")
+    ('2012-01-01', '3', 'true')
+    """
+    if kind == "date" and isinstance(value, float | int):
+        moment = pd.Timestamp(round(value), unit="us")
+        return str(moment.date() if moment == moment.normalize() else moment)
+    if kind in ("duration", "time") and isinstance(value, float | int):
+        return str(pd.Timedelta(round(value), unit="us"))
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value)).lower()
+    if isinstance(value, float | np.floating):
+        return f"{float(value):.6g}"
+    return str(value)

@@ -1,0 +1,227 @@
+// The page: it asks the server what the selection means, and draws the answers.
+
+import { Card, add } from "./card.js";
+import { count, percent, phrase } from "./format.js";
+import { Joint } from "./joint.js";
+import { Store } from "./state.js";
+
+const PAUSE = 140; // milliseconds without a change after which the slower answers are asked for
+const HINT = "Drag over a density or move a slider to select an interval, click a density for an exact value, click categories.";
+const byId = (id) => document.getElementById(id);
+
+class Page {
+  constructor(facts) {
+    this.facts = facts;
+    this.columns = new Map(facts.columns.map((column) => [column.key, column]));
+    this.store = new Store(() => this.changed());
+    this.cards = facts.columns.map(
+      (column) => new Card(column, facts.start.columns[column.key], this.store),
+    );
+    byId("columns").append(...this.cards.map((card) => card.element));
+    this.cards.forEach((card) => card.build());
+    this.joint = new Joint(byId("joint"));
+    this.seed = 0;
+    this.asked = null; // when the newest change was made that is not drawn yet
+    this.isAsking = false;
+    this.later = null;
+    this.slower = new AbortController();
+    this.listen();
+    this.store.put(this.store.read(facts.columns));
+  }
+
+  listen() {
+    byId("undo").addEventListener("click", () => this.store.undo());
+    byId("redo").addEventListener("click", () => this.store.redo());
+    byId("reset").addEventListener("click", () => this.store.reset());
+    byId("again").addEventListener("click", () => this.drawOthers());
+    this.copies("link", () => location.href);
+    this.copies("copy-python", () => byId("python").textContent);
+    this.copies("copy-shell", () => byId("shell").textContent);
+    document.addEventListener("keydown", (event) => {
+      if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z") return;
+      event.preventDefault();
+      if (event.shiftKey) this.store.redo();
+      else this.store.undo();
+    });
+    window.addEventListener("hashchange", () => {
+      const state = this.store.read(this.facts.columns);
+      if (JSON.stringify(state) === JSON.stringify(this.store.state)) return;
+      this.store.drag(state);
+      this.store.commit();
+    });
+    for (const side of ["joint-x", "joint-y"]) {
+      for (const key of this.columns.keys()) add(byId(side), "option", key).value = key;
+      byId(side).addEventListener("change", () => {
+        this.store.drag({ pair: [byId("joint-x").value, byId("joint-y").value] });
+        this.store.commit();
+      });
+    }
+    new ResizeObserver(() => {
+      this.cards.forEach((card) => card.plot?.resize());
+      this.joint.redraw();
+    }).observe(byId("columns"));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      this.cards.forEach((card) => card.plot?.redraw());
+      this.joint.redraw();
+    });
+  }
+
+  copies(id, text) {
+    byId(id).addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(text());
+        byId("status").textContent = "Copied.";
+      } catch {
+        byId("status").textContent = "The browser does not allow copying: select the text instead.";
+      }
+    });
+  }
+
+  get pair() {
+    const { given, pair } = this.store.state;
+    if (pair) return pair;
+    const free = [...this.columns.values()].filter((column) => !("value" in (given[column.key] ?? {})));
+    const numbers = free.filter((column) => column.points);
+    return (numbers.length > 1 ? numbers : free).slice(0, 2).map((column) => column.key);
+  }
+
+  changed() {
+    const { given } = this.store.state;
+    this.cards.forEach((card) => card.show(given[card.column.key]));
+    byId("undo").disabled = this.store.past.length === 0;
+    byId("redo").disabled = this.store.future.length === 0;
+    byId("reset").disabled = Object.keys(given).length === 0;
+    this.showSelection(given);
+    [byId("joint-x").value, byId("joint-y").value] = this.pair;
+    this.asked ??= performance.now();
+    this.slower.abort();
+    clearTimeout(this.later);
+    if (!this.isAsking) this.ask();
+  }
+
+  // One question at a time; what changes in the meantime is asked for next, and only the newest.
+  async ask() {
+    this.isAsking = true;
+    while (this.asked !== null) {
+      const [{ given }, since] = [this.store.state, this.asked];
+      this.asked = null;
+      try {
+        this.draw(await post("curves", { given }), given);
+        performance.measure("change to picture", { start: since });
+      } catch (error) {
+        this.fail(error);
+      }
+    }
+    this.isAsking = false;
+    this.later = setTimeout(() => this.askSlower(), PAUSE);
+  }
+
+  draw(answer, given) {
+    document.body.classList.remove("failed");
+    for (const card of this.cards) {
+      const { key } = card.column;
+      card.draw(answer.columns[key], answer.data?.columns[key], given[key]);
+    }
+    this.showAnswer(answer, given);
+    byId("python").textContent = answer.python;
+    byId("shell").textContent = answer.shell ?? "The command line has no words for this selection.";
+    byId("copy-shell").disabled = answer.shell === null;
+  }
+
+  fail(error) {
+    document.body.classList.add("failed");
+    byId("status").textContent = error.message;
+  }
+
+  showSelection(given) {
+    byId("selection").replaceChildren(
+      ...Object.entries(given).map(([key, condition]) => {
+        const item = document.createElement("li");
+        const button = add(item, "button", `${key}: ${phrase(this.columns.get(key), condition)} ×`);
+        button.type = "button";
+        button.setAttribute("aria-label", `Clear ${key}: ${phrase(this.columns.get(key), condition)}`);
+        button.addEventListener("click", () => this.store.choose(key, null));
+        return item;
+      }),
+    );
+  }
+
+  showAnswer({ probability, data, notes }, given) {
+    const points = Object.values(given).some((condition) => "value" in condition);
+    const said = probability === null ? "" : `P(selection${points ? " | exact values" : ""}) = ${percent(probability)}`;
+    byId("probability").textContent = said || (points ? "given exact values" : "nothing selected");
+    const near = Object.keys(data?.reach ?? {}).length ? " (near the exact values)" : "";
+    byId("rows").textContent = data ? `${count(data.rows)} of ${count(data.of)} rows${near}` : "";
+    const told = [said, byId("rows").textContent, ...notes].filter(Boolean);
+    byId("status").textContent = Object.keys(given).length ? told.join(". ") : HINT;
+  }
+
+  async askSlower() {
+    this.slower = new AbortController();
+    const { given } = this.store.state;
+    const { signal } = this.slower;
+    try {
+      const { columns } = await post("summary", { given }, signal);
+      this.cards.forEach((card) => card.summarise(columns[card.column.key], given[card.column.key]));
+      await this.askJoint(given, signal);
+      this.showSamples(await post("samples", { given, seed: this.seed }, signal));
+      document.body.dataset.settled = JSON.stringify(given);
+    } catch (error) {
+      if (error.name !== "AbortError") byId("status").textContent = error.message;
+    }
+  }
+
+  async askJoint(given, signal) {
+    const [x, y] = this.pair;
+    if (this.columns.size < 2) return;
+    try {
+      const answer = await post("joint", { given, x, y }, signal);
+      this.joint.draw(answer, [this.columns.get(x), this.columns.get(y)]);
+      const atoms = [x, y].some((key) => this.columns.get(key).atoms?.length);
+      const words = [answer.dots ? "Dots are rows of the table." : "", atoms ? "Single values with a probability of their own are left out." : ""];
+      byId("joint-note").textContent = words.filter(Boolean).join(" ");
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      byId("joint-note").textContent = error.message;
+    }
+  }
+
+  async drawOthers() {
+    this.seed += 1;
+    this.showSamples(await post("samples", { given: this.store.state.given, seed: this.seed }));
+  }
+
+  showSamples({ columns, rows }) {
+    const table = byId("samples");
+    table.replaceChildren();
+    const head = add(add(table, "thead"), "tr");
+    columns.forEach((name) => (add(head, "th", name).scope = "col"));
+    const body = add(table, "tbody");
+    for (const row of rows) {
+      const line = add(body, "tr");
+      row.forEach((cell) => add(line, "td", cell));
+    }
+  }
+}
+
+async function post(name, body, signal = null) {
+  const answer = await fetch(`api/${name}`, { method: "POST", body: JSON.stringify(body), signal });
+  const content = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
+  if (!answer.ok) throw new Error(content.error);
+  return content;
+}
+
+async function begin() {
+  try {
+    const facts = await post("page", {});
+    const rows = facts.rows === null ? "" : `, ${count(facts.rows)} rows`;
+    document.querySelector(".legend .table").hidden = facts.rows === null;
+    byId("about").textContent = `${facts.model ?? "a model"}: ${facts.columns.length} columns${rows}`;
+    document.title = `${facts.model ?? "model"} – explorer`;
+    window.page = new Page(facts);
+  } catch (error) {
+    byId("status").textContent = `The explorer does not answer: ${error.message}`;
+  }
+}
+
+begin();
