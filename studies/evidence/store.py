@@ -23,6 +23,10 @@ ROOT = Path(__file__).parents[1] / "records"
 FIELDS = ("run", "settings", "seconds", "versions", "commit", "result")
 
 
+class NoRecordsError(ValueError):
+    """An experiment of which no run was recorded yet."""
+
+
 @final
 class Store:
     """All records below a folder, by the name of their group, such as ``ring/ours``."""
@@ -50,7 +54,7 @@ class Store:
     def group(self, name: str) -> list[Record]:
         """The records of a group, in the order of their files."""
         if name not in self._groups:
-            raise ValueError(f"there are no records of {name!r} below {self.root}.")
+            raise NoRecordsError(f"there are no records of {name!r} below {self.root}.")
         return self._groups[name]
 
     def select(self, name: str, **settings: Any) -> list[Record]:  # noqa: ANN401 - any setting

@@ -63,16 +63,18 @@ def test_records_are_compact_complete_and_name_no_machine():
 
 
 def test_a_number_that_is_not_that_of_the_records_is_found(store):
-    page = "4-gram: <!-- evidence clones/four-gram -->−1.23<!-- /evidence -->."
+    page = "<!-- evidence splines/errors -->At most 1.0e-99.<!-- /evidence -->"
     found = regenerate(page, BLOCKS, store)
     assert found != page
-    assert BLOCKS["clones/four-gram"](store) in found
+    assert BLOCKS["splines/errors"](store) in found
     assert regenerate(found, BLOCKS, store) == found
 
 
 def test_tables_of_experiments_are_evidence_by_their_names(store):
     page = "<!-- evidence separation/ours/matchings -->\n<!-- /evidence -->"
     assert "| n | \\|c\\| |" in regenerate(page, BLOCKS, store)
+    page = "<!-- evidence uci/paper/best --><!-- /evidence -->"
+    assert "No record yet" in regenerate(page, BLOCKS, store)
     for name in ("separation/ours/nothing", "nothing/ours/table"):
         with pytest.raises(ValueError, match="nobody generates"):
             regenerate(f"<!-- evidence {name} --><!-- /evidence -->", BLOCKS, store)
