@@ -15,7 +15,7 @@ LOWEST ?= tests/cli tests/densities tests/inference tests/io tests/learning/test
 PEER := benchmarks/.cirkit/bin/python
 BENCH ?= $(filter-out benchmarks/checkouts.py,$(wildcard benchmarks/[a-z]*.py))
 
-.PHONY: help setup demo experiments evidence test test-all test-lowest check check-format check-lint check-types format budgets bench bench-training clean
+.PHONY: help setup demo docs dist experiments evidence test test-all test-lowest test-engines scorecard check check-format check-lint check-types format budgets bench bench-training clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -36,9 +36,20 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 	@echo "setup: done"
 
-demo: $(STAMP) ## a ring with two components, exact answers, and a page about a real table, in out/
+demo: $(STAMP) ## a ring, a table, a question, an answer: pictures and a page in out/
 # One thread: the models are small, and threads would wait for each other.
 	@OMP_NUM_THREADS=1 $(RUN) -m subtractive demo --output out
+
+docs: $(STAMP) ## the documentation site, its gallery executed and its links checked, in out/site
+	@OMP_NUM_THREADS=1 $(RUN) -m sphinx -q -W --keep-going -j auto docs out/site
+	@$(RUN) scripts/check_links.py out/site
+	@echo "docs: open out/site/index.html"
+
+dist: $(STAMP) ## the wheel and the source archive, checked, in dist/
+	@$(RUN) -m pip install --quiet -c constraints.txt 'build' 'twine'
+	@rm -rf dist && $(RUN) -m build --no-isolation > $(VENV)/dist.log || { tail $(VENV)/dist.log; exit 1; }
+	@$(RUN) -m twine check --strict dist/*
+	@scripts/check_sdist.sh dist/*.tar.gz $(RUN)
 
 experiments: $(STAMP) ## the quick form of every experiment of the paper, in out/ (goes on where it ended)
 	@OMP_NUM_THREADS=1 $(RUN) -m studies all --quick --resume --workers $(JOBS) --out out
@@ -59,17 +70,23 @@ test-lowest: ## part of the tests with the lowest versions of pyproject.toml (in
 	@echo "test-lowest: building .venv-lowest"
 	@$(PYTHON) -m venv .venv-lowest
 	@.venv-lowest/bin/python scripts/lowest.py parquet > .venv-lowest/lowest.txt
-# Where an index has no old torch, that of constraints.txt: the others are the lowest all the same.
-	@torch=$$(grep ^torch== .venv-lowest/lowest.txt); \
-	.venv-lowest/bin/python -m pip download --quiet --no-deps -d .venv-lowest/wheels "$$torch" \
-	    &> .venv-lowest/torch.log || { torch=$$(grep ^torch== constraints.txt); \
-	    echo "test-lowest: there is no $$(grep ^torch== .venv-lowest/lowest.txt) here, using $$torch"; }; \
-	.venv-lowest/bin/python -m pip install --quiet --find-links .venv-lowest/wheels "$$torch" \
+# LOWEST_TORCH=torch==2.13.0 tests another torch: wheels of old ones may bring CUDA along.
+	@torch="$(or $(LOWEST_TORCH),$$(grep ^torch== .venv-lowest/lowest.txt))"; \
+	echo "test-lowest: $$torch, and the lowest versions of all others"; \
+	.venv-lowest/bin/python -m pip install --quiet "$$torch" \
 	    $$(grep -v ^torch== .venv-lowest/lowest.txt) pytest pytest-xdist hypothesis mpmath \
 	    &> .venv-lowest/pip.log || { tail .venv-lowest/pip.log; exit 1; }
 # What old packages say of newer ones is not for us to hear.
 	@OMP_NUM_THREADS=1 PYTHONPATH=. .venv-lowest/bin/python -m pytest -q -n $(JOBS) --dist=worksteal \
 	    -m "not slow" -W default::DeprecationWarning -W default::FutureWarning $(LOWEST) $(ARGS)
+
+scorecard: $(STAMP) ## what the library promises, measured; writes docs/scorecard.md (ARGS="--only 1,22")
+	@OMP_NUM_THREADS=1 $(RUN) -m scorecard $(ARGS)
+
+# Spark and Ray are large, and nothing of ours needs them.
+test-engines: $(STAMP) ## the recipes of docs/large-data.md on Spark, Dask and Ray (Spark needs Java)
+	@[[ -d .engines ]] || $(RUN) -m pip install --quiet --target .engines -c constraints.txt pyspark ray
+	@PYTHONPATH=.engines OMP_NUM_THREADS=1 $(RUN) -m pytest -q tests/test_large_data.py $(ARGS)
 
 check: check-format check-lint check-types ## format, lint and types, changing nothing
 
@@ -106,9 +123,10 @@ bench-training: $(STAMP) $(PEER) ## the training benchmark against libcirkit (AR
 $(PEER): benchmarks/cirkit-constraints.txt
 	@echo "bench-training: building benchmarks/.cirkit"
 	@$(PYTHON) -m venv benchmarks/.cirkit
-	@$(PEER) -m pip install --quiet -c benchmarks/cirkit-constraints.txt libcirkit torch
+	@$(PEER) -m pip install --quiet -c benchmarks/cirkit-constraints.txt libcirkit torch \
+	    safetensors lazy-loader
 	@touch $@
 
 clean: ## remove caches and outputs; the environment stays (rm -r .venv removes it)
-	@rm -rf out build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf out build dist docs/gallery docs/reference *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +

@@ -1,6 +1,7 @@
 """What every test and doctest finds: the names of the examples, and how hypothesis searches."""
 
 import os
+import sys
 import tempfile
 
 import pytest
@@ -20,3 +21,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 def names_of_doctests(doctest_namespace):
     """Let the docstrings' examples begin with ``torch``, ``sub`` and a place for files in hand."""
     doctest_namespace.update(os=os, tempfile=tempfile, torch=torch, sub=subtractive)
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    """Leave no figures open: pyplot keeps every one, and warns of many."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")

@@ -4,7 +4,8 @@
     OMP_NUM_THREADS=1 python -m benchmarks.checkouts /tmp/before
 
 One process for each checkout; they take turns, and the least CPU time of each counts: the machine
-may be busy. A ratio above one says that this checkout is slower.
+may be busy. A ratio above one says that this checkout is slower. `python -m benchmarks.agreement`
+compares the answers of both.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 
@@ -89,11 +90,13 @@ def ask(worker: subprocess.Popen[str], question: str) -> float:
     return float(worker.stdout.readline())
 
 
-def compare(before: str, rounds: int, points: list[tuple[str, int, int]]) -> None:
+def compare(
+    before: str, rounds: int, points: list[tuple[str, int, int]], kinds: Sequence[str]
+) -> None:
     workers = [start(before), start(str(Path(__file__).resolve().parents[1]))]
     print("| kind | tree | D | K | before, ms | now, ms | ratio |\n|---|---|---|---|---|---|---|")
-    ratios: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    for kind in KINDS:
+    ratios: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for kind in kinds:
         for tree, num_variables, num_units in points:
             if kind not in ("step", "evaluation") and num_units > 64:
                 continue
@@ -112,10 +115,11 @@ if __name__ == "__main__":
     parser.add_argument("before", help="a checkout of the version to compare with")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each process")
     parser.add_argument("--quick", action="store_true", help="one size of each tree")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="what is timed")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         serve()
     else:
         few = [("binary", 21, 32), ("linear", 21, 32)]
-        compare(options.before, options.rounds, few if options.quick else POINTS)
+        compare(options.before, options.rounds, few if options.quick else POINTS, options.kinds)

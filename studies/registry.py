@@ -67,6 +67,9 @@ EXPERIMENTS = {
         "texts that must contain whole words, beside the teacher alone",
         needs_data=True,
     ),
+    "digits": Entry(
+        "digits.digits", "8 x 8 digits: structures of trees, adding and kinds of squaring"
+    ),
     "weights": Entry(
         "paper.weights", "histograms of learned weights after squaring, negative part"
     ),

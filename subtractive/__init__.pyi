@@ -3,8 +3,10 @@ from . import data as data
 from . import inference as inference
 from . import init as init
 from . import inputs as inputs
+from . import interop as interop
 from . import learning as learning
 from . import numerics as numerics
+from . import plots as plots
 from . import reductions as reductions
 from . import regions as regions
 from . import sequences as sequences
@@ -37,6 +39,8 @@ from .inputs.multivariate_gaussian import MultivariateGaussian as MultivariateGa
 from .inputs.rbf import RBF as RBF
 from .inputs.semi_tied_gaussian import SemiTiedGaussian as SemiTiedGaussian
 from .inputs.spline import Spline as Spline
+from .interop.cirkit import from_cirkit as from_cirkit
+from .interop.cirkit import to_cirkit as to_cirkit
 from .io.files import FileFormatError as FileFormatError
 from .learning.history import History as History
 from .learning.initialise import initialise as initialise
@@ -46,6 +50,7 @@ from .regions.chow_liu import chow_liu_tree as chow_liu_tree
 from .regions.graph import RegionGraph as RegionGraph
 from .regions.trees import flat as flat
 from .regions.trees import linear_tree as linear_tree
+from .regions.trees import quad_tree as quad_tree
 from .regions.trees import random_binary_tree as random_binary_tree
 from .report.page import write_report as write_report
 from .tables.classifier import SubtractiveClassifier as SubtractiveClassifier

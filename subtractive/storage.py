@@ -120,8 +120,8 @@ def _circuit(data: Mapping[str, Any], stored: Stored) -> Circuit:
     families = family_of_region(graph, [_family(entry, stored) for entry in data["families"]])
     kinds = [LAYERS.find(name) for name in data["layers"]]
     labels = fold_labels(graph, families)
-    sum_inputs = _has_sums_of_inputs(graph, labels, len(kinds))
-    schedule = fold(upward(graph, labels, sum_inputs=sum_inputs))
+    summed = data.get("summed_inputs", _summed_inputs(graph, labels, len(kinds)))
+    schedule = fold(upward(graph, labels, summed=summed))
     inputs = [
         _input_layer(
             [families[region] for region in leaf.regions],
@@ -141,9 +141,10 @@ def _circuit(data: Mapping[str, Any], stored: Stored) -> Circuit:
     return Circuit.from_layers(graph, schedule, inputs=inputs, layers=layers)
 
 
-def _has_sums_of_inputs(graph: RegionGraph, labels: Mapping[int, Any], count: int) -> bool:
-    """Whether sums stand between inputs and products, which makes more layers."""
-    return len(fold(upward(graph, labels, sum_inputs=False)).calls) != count
+def _summed_inputs(graph: RegionGraph, labels: Mapping[int, Any], count: int) -> tuple[int, ...]:
+    """The input regions with sums of their own, where it is all or none: more layers, if all."""
+    has_sums = len(fold(upward(graph, labels)).calls) != count
+    return graph.input_regions if has_sums else ()
 
 
 def _family(data: Mapping[str, Any], stored: Stored) -> InputFamily:

@@ -4,6 +4,10 @@ import numpy as np
 import pandas as pd
 
 import subtractive as sub
+from subtractive.tables.estimator import encode_rows
+from subtractive.tables.queries import draw_seed
+from subtractive.tables.training_rows import split
+from subtractive.tables.validation import read_table
 
 
 def mixed_frame(num_rows: int = 300, seed: int = 0) -> pd.DataFrame:
@@ -73,3 +77,19 @@ def table_nodes(column: object, fine: int = 10) -> tuple[np.ndarray, np.ndarray]
         else:
             parts.append((end + sign * unit * np.expm1(t), unit * np.exp(t) * dt))
     return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+
+
+def validation_rows(
+    model: sub.SubtractiveMixture, frame: pd.DataFrame
+) -> tuple[pd.DataFrame, np.ndarray] | None:
+    """The rows that a fit with ``random_state=0`` held out, as users have them, and weights."""
+    schema = sub.tables.Schema.infer(frame)
+    rows = encode_rows(schema, read_table(frame), np.ones(len(frame)))
+    held_out = split(rows, model.validation_fraction, draw_seed(0))[1]
+    if held_out is None:
+        return None
+    # The raw rows with these codes: what is decoded would be rounded once more.
+    codes = schema.encode_table(read_table(frame)).x.numpy()
+    keys = {row.tobytes(): number for number, row in enumerate(codes + 0.0)}
+    found = [keys[row.tobytes()] for row in held_out.x.numpy()]
+    return frame.iloc[found], held_out.weights.numpy()

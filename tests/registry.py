@@ -16,6 +16,7 @@ GRAPHS = {
     "nested": lambda d: sub.RegionGraph.from_nested(
         (tuple(range(d - 1)), d - 1) if d > 2 else (0, 1)
     ),
+    "quad": lambda d: sub.quad_tree(2, d // 2) if d % 2 == 0 else sub.quad_tree(1, d),
     "chow-liu": lambda d: sub.chow_liu_tree(np.random.default_rng(3).normal(size=(50, d))),
 }
 LAYERS = {"hadamard": sub.HadamardLayer, "kronecker": sub.KroneckerLayer}

@@ -7,7 +7,7 @@ from registry import KINDS, covering
 
 import subtractive as sub
 from subtractive.circuits import circuit as circuit_module
-from subtractive.circuits import fused_path, layers
+from subtractive.circuits import evaluation, layers
 
 
 def wrong_gram_of(family):
@@ -43,8 +43,8 @@ def kronecker_gram_without_conjugate(patch):
 
 
 def forgotten_sibling_where_messages_meet(patch):
-    right = fused_path.contract
-    patch.setattr(fused_path, "contract", lambda children: right(children[:2]))
+    right = evaluation.contract
+    patch.setattr(evaluation, "contract", lambda children: right(children[:2]))
 
 
 def forgotten_sibling_below_hadamard(patch):

@@ -12,20 +12,13 @@ import pandas as pd
 import pytest
 import torch
 from browser import look_at, photograph
-from scipy.integrate import trapezoid
 
 import subtractive as sub
 from subtractive.cli.main import main
 from subtractive.report import baselines
+from subtractive.report.context import Context
 from subtractive.report.dependence import mutual_information, strongest
-from subtractive.report.page import SECTIONS
-from subtractive.report.structure_figures import outline
-from subtractive.report.view import (
-    View,
-    density_of_pairs,
-    density_of_values,
-    probabilities,
-)
+from subtractive.report.fidelity import Fidelity, as_recorded, classifier_auc, measure
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::subtractive.tables.column_types.DataWarning"),
@@ -91,6 +84,13 @@ TABLES = {
         hostile,
     )
 }
+HEADINGS = [
+    "How well the model knows this table",
+    "Columns",
+    "Dependence",
+    "Unusual rows",
+    "Training and structure",
+]
 BOUNDS = {"share": sub.tables.Continuous(0, 1), "income": sub.tables.Continuous(0)}
 
 
@@ -103,9 +103,9 @@ def fitted(frame, **settings):
 
 
 @pytest.fixture(scope="module")
-def mixed_view():
+def mixed_context():
     frame = mixed(np.random.default_rng(0))
-    return View.of(fitted(frame), frame, 0)
+    return Context.of(fitted(frame), frame, 0)
 
 
 class Reader(HTMLParser):
@@ -148,7 +148,7 @@ def test_every_table_becomes_a_page_that_stands_alone(make, tmp_path):
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     reader = Reader(page)
     headings = re.findall(r"<h2>(.*?)</h2>", page)
-    assert headings == list(SECTIONS)
+    assert headings == HEADINGS
     policy = reader.named("meta")[1]  # after the charset, before anything it could forbid
     assert policy["http-equiv"] == "Content-Security-Policy"
     assert policy["content"].startswith("default-src 'none'; img-src data:; style-src")
@@ -212,36 +212,60 @@ def test_tiny_tables_and_columns_without_values_are_shown(tmp_path):
     assert "rows are complete" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["income", "share", "height"])
-def test_curves_are_densities_in_the_units_of_the_table(mixed_view, name):
-    variable = mixed_view.schema.place[name]
-    ends = {"income": (1.0, 1e7), "share": (0.0, 1.0), "height": (-500.0, 900.0)}[name]
-    spaced = np.geomspace if name == "income" else np.linspace
-    points = spaced(*ends, 20_001)
-    area = trapezoid(density_of_values(mixed_view, variable, points), points)
-    np.testing.assert_allclose(area, 1.0, rtol=0, atol=1e-4)
-    scores = mixed_view.model.marginal([name]).score_samples(pd.DataFrame({name: points[1:-1]}))
-    curve = density_of_values(mixed_view, variable, points[1:-1])
-    np.testing.assert_allclose(curve, np.exp(scores), rtol=1e-6, atol=1e-12)
+def test_columns_are_drawn_in_the_units_of_the_table(mixed_context):
+    for variable in mixed_context.continuous:
+        found = mixed_context.marginals[mixed_context.name(variable)]
+        assert mixed_context.limits(variable) == (found.points[0], found.points[-1])
+    assert mixed_context.states(mixed_context.schema.place["owner"]) == ["false", "true"]
 
 
-def test_shades_are_densities_in_the_units_of_the_table(mixed_view):
-    pair = tuple(mixed_view.schema.place[name] for name in ("share", "height"))
-    values = np.random.default_rng(1).uniform((0.05, 140), (0.9, 200), (50, 2))
-    shades = density_of_pairs(mixed_view, pair, (values[:, 0], values[:, 1]))
-    asked = pd.DataFrame(values, columns=["share", "height"])
-    scores = mixed_view.model.marginal(["share", "height"]).score_samples(asked)
-    np.testing.assert_allclose(shades, np.exp(scores), rtol=1e-9, atol=1e-15)
+def test_samples_are_compared_as_they_would_be_recorded(mixed_context):
+    recorded = as_recorded(mixed_context, mixed_context.samples)
+    age = mixed_context.schema.place["age"]
+    drawn = mixed_context.column(age).decode(recorded[:, age])
+    np.testing.assert_array_equal(drawn, np.round(drawn))
+    again = as_recorded(mixed_context, recorded)
+    np.testing.assert_allclose(again, recorded, rtol=0, atol=1e-9)
 
 
-def test_bars_are_the_probabilities_of_states(mixed_view):
-    bars = probabilities(mixed_view, mixed_view.schema.place["city"])
-    asked = [
-        mixed_view.model.probability({"city": value})
-        for value in mixed_view.column(mixed_view.schema.place["city"]).values
-    ]
-    np.testing.assert_allclose(bars, asked, rtol=1e-9, atol=1e-12)
-    assert mixed_view.states(mixed_view.schema.place["owner"]) == ["false", "true"]
+def noise(size, seed):
+    return pd.DataFrame(np.random.default_rng(seed).normal(size=(size, 2)), columns=["a", "b"])
+
+
+def test_a_classifier_tells_wrong_samples_and_not_right_ones():
+    train = noise(2000, 0)
+    model = sub.SubtractiveMixture(1, structure="flat", max_epochs=30, random_state=0).fit(train)
+    right = classifier_auc(Context.of(model, noise(1000, 1), 0))
+    assert 0.42 < right < 0.58  # the standard error of a guess is 0.013
+    wrong = noise(1000, 1) @ np.array([[1, 1], [0.0, 0.3]])
+    assert classifier_auc(Context.of(model, wrong.set_axis(["a", "b"], axis=1), 0)) > 0.8
+
+
+def test_the_verdict_follows_the_worst_measurement():
+    train = noise(2000, 0)
+    model = sub.SubtractiveMixture(1, structure="flat", max_epochs=30, random_state=0).fit(train)
+    right = measure(Context.of(model, noise(1000, 1), 0))
+    assert right.verdict == "The model knows this table well."
+    assert right.calibrated.all()
+    wrong = measure(Context.of(model, noise(1000, 1) * [1.0, 0.5], 0))
+    assert wrong.verdict == "The model knows this table poorly."
+    assert list(wrong.calibrated.items()) == [("b", False), ("a", True)]
+    few = measure(Context.of(model, noise(20, 1), 0))
+    assert few.verdict.startswith("There are too few rows")
+    assert (
+        Fidelity(right.pit, 0.7, right.questions).verdict == "The model knows this table roughly."
+    )
+
+
+def test_the_page_says_what_it_found_in_words(tmp_path):
+    train = noise(500, 0)
+    model = sub.SubtractiveMixture(1, structure="flat", max_epochs=5, random_state=0).fit(train)
+    sub.write_report(model, noise(200, 1), tmp_path / "page.html")
+    words = " ".join(Reader((tmp_path / "page.html").read_text(encoding="utf-8")).words)
+    assert "The model knows this table" in words
+    assert "AUC 0." in words
+    assert "of 2 columns" in words
+    assert "of random questions agree with the table" in words
 
 
 def gaussian_scores(rows, mean, covariance):
@@ -254,8 +278,8 @@ def gaussian_scores(rows, mean, covariance):
 def test_a_gaussian_baseline_is_the_gaussian_of_the_training_rows(monkeypatch):
     monkeypatch.setattr(baselines, "SIZES", (1,))
     frame = numeric(np.random.default_rng(0)) * [1.0, 100.0, 0.01, 1.0] + 3.0
-    view = View.of(fitted(frame), frame, 0)
-    result = baselines.compare(view)
+    context = Context.of(fitted(frame), frame, 0)
+    result = baselines.compare(context)
     train, valid, test = (frame.to_numpy()[rows] for rows in baselines._split(np.arange(90), 0))
     assert (len(train) + len(valid), len(test)) == (result.num_train, result.num_test) == (72, 18)
     # scikit-learn adds a millionth to the variances, here to those of standardised columns.
@@ -265,17 +289,17 @@ def test_a_gaussian_baseline_is_the_gaussian_of_the_training_rows(monkeypatch):
     np.testing.assert_allclose(first.scores, full, rtol=1e-7, atol=1e-7)
     diagonal = gaussian_scores(test, train.mean(0), np.diag(np.diag(covariance)))
     np.testing.assert_allclose(second.scores, diagonal, rtol=1e-7, atol=1e-7)
-    scores = view.model.score_samples(pd.DataFrame(test, columns=frame.columns))
+    scores = context.model.score_samples(pd.DataFrame(test, columns=frame.columns))
     np.testing.assert_allclose(model.scores, scores, rtol=1e-9, atol=1e-9)
 
 
-def test_the_model_is_compared_on_continuous_columns_of_complete_rows(mixed_view):
-    result = baselines.compare(mixed_view)
-    rows = np.flatnonzero(mixed_view.table.columns[2].missing == 0)
+def test_the_model_is_compared_on_continuous_columns_of_complete_rows(mixed_context):
+    result = baselines.compare(mixed_context)
+    rows = np.flatnonzero(mixed_context.table.columns[2].missing == 0)
     test = baselines._split(rows, 0)[2]
-    names = [mixed_view.name(variable) for variable in mixed_view.continuous]
+    names = [mixed_context.name(variable) for variable in mixed_context.continuous]
     frame = mixed(np.random.default_rng(0)).iloc[test][names]
-    expected = mixed_view.model.marginal(names).score_samples(frame)
+    expected = mixed_context.model.marginal(names).score_samples(frame)
     np.testing.assert_allclose(result.rivals[0].scores, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -283,28 +307,12 @@ def test_dependence_is_found_where_it_is():
     random = np.random.default_rng(0)
     x = random.normal(size=(4000, 3))
     frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "c": x[:, 0] ** 3, "d": x[:, 2]})
-    view = View.of(fitted(frame), frame, 0)
-    found = mutual_information(view)
+    context = Context.of(fitted(frame), frame, 0)
+    found = mutual_information(context)
     np.testing.assert_allclose(found[0, 2], np.log(8), rtol=0, atol=0.01)
     np.testing.assert_allclose(found[0, 1], 0.0, rtol=0, atol=0.01)
     assert sorted(strongest(found, [0, 1, 2, 3], 2)) == [0, 2]
     assert len(set(strongest(found, [0, 1, 2, 3], 4))) == 4
-
-
-@pytest.mark.parametrize(
-    "graph",
-    [sub.flat(70), sub.linear_tree(70), sub.random_binary_tree(70, seed=0), sub.linear_tree(3)],
-    ids=["flat", "linear", "binary", "small"],
-)
-def test_a_drawn_tree_has_few_leaves_which_are_all_columns(graph):
-    root = outline(graph, [f"c{v}" for v in range(graph.num_variables)])
-    leaves, waiting = [], [root]
-    while waiting:
-        branch = waiting.pop()
-        waiting.extend(branch.children)
-        leaves += [] if branch.children else [branch]
-    assert len(leaves) == root.num_leaves == min(graph.num_variables, 30)
-    assert sum(leaf.size for leaf in leaves) == graph.num_variables
 
 
 def test_what_is_no_model_of_a_table_is_refused(tmp_path):

@@ -19,13 +19,12 @@ from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.evaluation import LeafSource, leaves_of
 from subtractive.circuits.layers import HadamardLayer
 from subtractive.circuits.reference_path import ReferencePath
-from subtractive.circuits.traversal import waiting_leaves
 from subtractive.circuits.weights import PositiveWeights, RealWeights, Weights
 from subtractive.inference.partition import plain_integrals, square_integrals
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.signed_log import SignedLog
-from subtractive.regions.folding import fold, upward
+from subtractive.regions.folding import fold, upward, waiting_leaves
 
 Member = sub.SquaredCircuit | sub.MonotonicCircuit
 

@@ -16,7 +16,7 @@ from studies.grid.experiment import Experiment, Place, Record, Run
 from studies.grid.outputs import Page
 from studies.models.profiling import cpu_seconds, peak_megabytes
 from subtractive.inference.evidence import make_evidence
-from subtractive.report.figures import MODEL, OTHER, quiet
+from subtractive.plots.style import MODEL, OTHER, quiet
 
 SQUARED, MONOTONIC = "NPC²", "MPC"
 VALUE, PARTITION = "value", "partition"

@@ -17,12 +17,12 @@ import subtractive as sub
 from studies.grid.experiment import Experiment, Place, Record, Run
 from studies.grid.outputs import Page
 from subtractive.circuits.evaluation import leaves_of, reference
-from subtractive.circuits.traversal import root_of, traverse, waiting_leaves
 from subtractive.inference.partition import log_square_partition, square_integrals
 from subtractive.init import Initialiser
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import log_sum_of_squares, to_scaled
-from subtractive.report.figures import MODEL, OTHER, quiet
+from subtractive.plots.style import MODEL, OTHER, quiet
+from subtractive.regions.folding import root_of, traverse, waiting_leaves
 
 WEIGHTS: dict[str, Callable[[], Initialiser]] = {
     "uniform": sub.init.uniform,

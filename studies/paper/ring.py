@@ -21,7 +21,7 @@ from studies.grid.outputs import Page
 from studies.models.kinds import OURS, PAPER
 from studies.models.training import PaperSchedule, Schedule, Training, train
 from subtractive.data.synthetic import ring, ring_log_density
-from subtractive.pictures import LogDensity, draw_heat, find_peak, on_grid, side_by_side
+from subtractive.plots.planes import LogDensity, draw_heat, find_peak, on_grid, side_by_side
 
 TRUTH, SQUARED = "ground truth", "squared"
 Model = sub.SquaredCircuit | sub.MonotonicCircuit

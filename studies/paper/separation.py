@@ -22,7 +22,7 @@ from studies.separation.disjointness import (
     random_regular_graph,
     unique_disjointness,
 )
-from subtractive.report.figures import MODEL, OTHER, quiet
+from subtractive.plots.style import MODEL, OTHER, quiet
 
 MATCHING, EXPANDER = "matching", "expander"
 

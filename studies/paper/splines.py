@@ -19,7 +19,7 @@ from studies.grid.experiment import Experiment, Place, Record, Run
 from studies.grid.outputs import Page
 from subtractive.inputs.base import EVERYWHERE
 from subtractive.inputs.bsplines import spline_gram, spline_values
-from subtractive.report.figures import MODEL, OTHER, quiet
+from subtractive.plots.style import MODEL, OTHER, quiet
 
 
 @final

@@ -14,8 +14,8 @@ import subtractive as sub
 from studies.grid.experiment import Record
 from studies.models.kinds import MPC, MPC2, NPC2
 from studies.paper.synthetic_models import SPECTRAL
-from subtractive.pictures import find_peak
-from subtractive.report.figures import quiet
+from subtractive.plots.planes import find_peak
+from subtractive.plots.style import quiet
 
 COLOURS = {MPC: "#c7772e", MPC2: "#3b7d8c", NPC2: "#5b2a86", SPECTRAL: "#b04a8f"}
 COLUMNS = ["set", "inputs", "model", "K", "parameters", "median", "mean", "std", "chosen"]

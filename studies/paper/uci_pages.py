@@ -15,7 +15,7 @@ from studies.grid.outputs import Page
 from studies.models.evaluation import mean_and_deviation, score
 from studies.models.kinds import NPC2
 from studies.paper.uci_paper import BEST, OTHERS, REPEATED, Number
-from subtractive.report.figures import quiet
+from subtractive.plots.style import quiet
 
 # Two records of one point, NPC² first.
 Pair = tuple[Record, Record]

@@ -18,7 +18,7 @@ from studies.grid.experiment import Experiment, Place, Record, Run
 from studies.grid.outputs import Page
 from studies.models.training import Schedule, train
 from subtractive.data.synthetic import henon
-from subtractive.report.figures import MODEL, OTHER, quiet
+from subtractive.plots.style import MODEL, OTHER, quiet
 
 SQUARED, MONOTONIC = "NPC²", "MPC"
 HENON, POWER = "henon", "power"

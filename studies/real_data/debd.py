@@ -19,7 +19,7 @@ from studies.models.kinds import COMPLEX, MPC, MPC2, NPC2, SQUARES
 from studies.models.training import Schedule, train
 from studies.models.tree_mixtures import BINARY, CHOW_LIU, LINEAR, TreeMixture
 from subtractive.inputs.base import InputFamily
-from subtractive.report.figures import quiet
+from subtractive.plots.style import quiet
 
 TREES = (LINEAR, BINARY, CHOW_LIU)
 COLOURS = dict(

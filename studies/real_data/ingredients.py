@@ -19,7 +19,7 @@ from studies.models.kinds import COMPLEX, MPC, SQUARES
 from studies.models.training import Schedule, train
 from studies.models.tree_mixtures import BINARY, CHOW_LIU, LINEAR, TreeMixture, spline_families
 from subtractive.inputs.base import InputFamily
-from subtractive.report.figures import MODEL, quiet
+from subtractive.plots.style import MODEL, quiet
 
 GAUSSIANS, UNIFORM, QUANTILES = "Gaussians", "splines", "splines at quantiles"
 

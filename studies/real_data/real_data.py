@@ -21,7 +21,7 @@ from studies.models.evaluation import evaluate, grouped, score, spread
 from studies.models.kinds import MPC, SQUARES
 from studies.models.training import Schedule, train
 from studies.models.tree_mixtures import BINARY, TreeMixture
-from subtractive.report.figures import MODEL, quiet
+from subtractive.plots.style import MODEL, quiet
 
 EM, FROM_EM, MPC_FROM_EM = "EM", "squares from EM", "MPC from EM"
 FRAMES, MPC_FRAMES = "frames", "MPC frames"

@@ -67,7 +67,8 @@ class Circuit(nn.Module):
         generator = as_generator(seed)
         # A Hadamard product cannot change the width, so a sum after each input region does.
         widen = product is HadamardLayer and widths.inputs != widths.inner
-        schedule = fold(upward(graph, fold_labels(graph, families), sum_inputs=widen))
+        summed = graph.input_regions if widen else ()
+        schedule = fold(upward(graph, fold_labels(graph, families), summed=summed))
         input_layers = build_inputs(
             graph, schedule, families, widths, generator, is_shared=shared_inputs
         )
@@ -188,10 +189,14 @@ class Circuit(nn.Module):
         layer, place = self.sum_of(region)
         return layer.weight(place)[0]
 
+    @property
+    def summed_inputs(self) -> list[int]:
+        """The input regions that are followed by a sum of their own."""
+        return [region for region in self.graph.input_regions if region in self.places.sums]
+
     def nodes(self, labels: Mapping[int, Hashable]) -> list[Node]:
         """The messages on the way to the root when input regions have these labels."""
-        sum_inputs = any(len(call.sources) == 1 for call in self.schedule.calls)
-        return upward(self.graph, labels, sum_inputs=sum_inputs)
+        return upward(self.graph, labels, summed=self.summed_inputs)
 
     def refold(self, labels: Mapping[int, Hashable]) -> FoldedSchedule:
         """The schedule when input regions of different labels are kept apart."""
@@ -229,7 +234,11 @@ class Circuit(nn.Module):
 
     def describe(self) -> dict[str, Any]:
         """What the circuit is made of, without its numbers, as plain data for files."""
-        return {
+        summed = self.summed_inputs
+        partly = (
+            {"summed_inputs": summed} if 0 < len(summed) < len(self.graph.input_regions) else {}
+        )
+        return partly | {
             "graph": self.graph.describe(),
             "families": [family.describe() for family in self.families],
             "input_units": [layer.num_units for layer in self.input_layers],

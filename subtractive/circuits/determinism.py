@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.traversal import traverse, waiting_leaves
 from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.regions.folding import traverse, waiting_leaves
 
 
 @torch.no_grad()
@@ -18,6 +18,10 @@ def is_deterministic(circuit: Circuit) -> bool:
     A forward pass with the grams replaced by "may be non-zero together". For discrete inputs the
     answer is exact; families with overlapping supports, such as Gaussians, are never deterministic
     unless each sum unit has a single input.
+
+    >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, seed=0)
+    >>> sub.circuits.is_deterministic(circuit)  # Gaussians overlap
+    False
     """
     disjoint = True
 

@@ -1,4 +1,4 @@
-"""What a region looks like from above: the environment of its units in |c|².
+"""The environment of a region: the quadratic form of its units that |c|² is.
 
 With all outside a region fixed or integrated out, |c|² is a quadratic form Σ_ij E_ij a_i a_j*
 of the region's units a. Below a root of S outputs, while nothing is integrated out beside the

@@ -11,15 +11,15 @@ from torch.autograd import Function
 from subtractive.numerics.leaf_message import double
 from subtractive.numerics.transforms import is_batched
 
-# From so many units on, gradients are computed in single precision where the weights are in it,
-# too: of fewer, converting them would cost more than it saves.
+# From this width on, gradients of single-precision weights are computed in single precision; below
+# it, the conversion would cost more than it saves.
 NARROW_FROM = 96
 
 
 def gram_sandwich(weight: Tensor, gram: Tensor) -> Tensor:
     """``W G Wᴴ``: weights (f, o, i), grams (f, n, i, j), result (f, n, o, p), in float64.
 
-    Gradients take it that G is its own adjoint, as grams are, and cost three products instead of
+    Gradients assume that G is its own adjoint, as grams are, and cost three products instead of
     four.
     """
     if torch.is_grad_enabled() and (weight.requires_grad or gram.requires_grad):

@@ -80,6 +80,9 @@ class Layer(nn.Module, ABC):
     A layer of one's own defines :meth:`num_inputs` and :meth:`product`, see docs/extending.md. All
     else follows, because a product that is linear in each child is a Kronecker product followed
     by a matrix; one that is not is refused when a circuit is built of it.
+
+    >>> issubclass(sub.KroneckerLayer, sub.Layer)
+    True
     """
 
     def __init_subclass__(cls, old_names: Sequence[str] = (), **options: Any) -> None:  # noqa: ANN401
@@ -120,7 +123,7 @@ class Layer(nn.Module, ABC):
 
     @property
     def is_non_negative(self) -> bool:
-        """Whether the layer keeps non-negative numbers so, whatever its parameters."""
+        """Whether non-negative inputs give non-negative outputs, whatever the parameters."""
         return False
 
     def weight(self, folds: Index) -> Tensor:
@@ -144,7 +147,8 @@ class Layer(nn.Module, ABC):
         """The product units of vectors, before their sum."""
         factors = [multiply([child]) for child in children]
         mantissa = self.product([factor.mantissa for factor in factors], folds)
-        return Product(mantissa, _scale_of(factors), float(len(factors)))
+        log_scale = reduce(added, [factor.log_scale for factor in factors])
+        return Product(mantissa, log_scale, float(len(factors)))
 
     def sum_gram(
         self, children: Sequence[Message], weight: Tensor, other: Tensor | None = None
@@ -187,7 +191,13 @@ class Layer(nn.Module, ABC):
 
 @final
 class KroneckerLayer(Layer):
-    """``W (a ⊗ b ⊗ ...)``: every unit of one child meets every unit of the others."""
+    """``W (a ⊗ b ⊗ ...)``: every unit of one child meets every unit of the others.
+
+    >>> graph = sub.linear_tree(3)
+    >>> circuit = sub.Circuit(graph, sub.Gaussian(), num_units=4, product=sub.KroneckerLayer)
+    >>> circuit.sum_layers[0].weights().shape
+    torch.Size([1, 4, 16])
+    """
 
     @staticmethod
     def num_inputs(widths: Sequence[int]) -> int:
@@ -211,6 +221,9 @@ class ElementwiseLayer(Layer):
     """The rules of products unit by unit, for which no weights need to be expanded.
 
     The square of a Hadamard product is the Hadamard product of the squares.
+
+    >>> issubclass(sub.HadamardLayer, sub.circuits.ElementwiseLayer)
+    True
     """
 
     def product(self, factors: Sequence[Tensor], folds: Index) -> Tensor:
@@ -255,7 +268,12 @@ class ElementwiseLayer(Layer):
 
 @final
 class HadamardLayer(ElementwiseLayer):
-    """``W (a ⊙ b ⊙ ...)``: the children are multiplied unit by unit."""
+    """``W (a ⊙ b ⊙ ...)``: the children are multiplied unit by unit.
+
+    >>> circuit = sub.Circuit(sub.linear_tree(3), sub.Gaussian(), num_units=4)
+    >>> isinstance(circuit.sum_layers[0], sub.HadamardLayer)
+    True
+    """
 
     @staticmethod
     def num_inputs(widths: Sequence[int]) -> int:
@@ -272,7 +290,12 @@ class HadamardLayer(ElementwiseLayer):
 
 @final
 class SumLayer(ElementwiseLayer):
-    """``W a``: weighted sums of the units of one child."""
+    """``W a``: weighted sums of the units of one child.
+
+    >>> circuit = sub.Circuit(sub.flat(1), sub.Gaussian(), num_units=4)
+    >>> isinstance(circuit.sum_layers[0], sub.SumLayer)
+    True
+    """
 
     @staticmethod
     def num_inputs(widths: Sequence[int]) -> int:
@@ -285,11 +308,6 @@ class SumLayer(ElementwiseLayer):
 
     def __init_subclass__(cls) -> NoReturn:
         raise _final("SumLayer")
-
-
-def _scale_of(factors: Sequence[Product]) -> Tensor | None:
-    """The scale of a product of factors that stay apart."""
-    return reduce(added, [factor.log_scale for factor in factors])
 
 
 def _final(name: str) -> TypeError:

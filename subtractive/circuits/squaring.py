@@ -50,7 +50,12 @@ def materialise_square(circuit: Circuit) -> Circuit:
 
 
 def square_deterministic(circuit: Circuit) -> Circuit:
-    """The square of a deterministic circuit: as large as the circuit, and monotonic (Prop. 4)."""
+    """The square of a deterministic circuit: as large as the circuit, and monotonic (Prop. 4).
+
+    >>> circuit = sub.Circuit(sub.linear_tree(2), sub.Embedding(2), num_units=1)
+    >>> sub.circuits.square_deterministic(circuit).num_outputs
+    1
+    """
     if not is_deterministic(circuit):
         raise ValueError(
             "the circuit is not deterministic: two inputs of a sum unit are non-zero together, so "

@@ -15,12 +15,19 @@ from subtractive.io.registry import Registry
 
 WEIGHTS: Registry[Weights] = Registry("kind of weights")
 
+# Weights beyond are divided by their largest: their squares must not leave the range of a float.
+_MODERATE = {torch.float32: 1e4, torch.float64: 1e60}
+
 
 class Weights(nn.Module, ABC):
     """A learnable matrix per region; calling it gives the matrices W, (f, o, i).
 
     To be saved, weights need one parameter only, and a constructor or an :meth:`of_shape` that
     makes one of a given shape.
+
+    >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, seed=0)
+    >>> circuit.sum_layers[0].weights().shape
+    torch.Size([1, 1, 3])
     """
 
     def __init_subclass__(cls, old_names: Sequence[str] = (), **options: Any) -> None:  # noqa: ANN401
@@ -128,14 +135,22 @@ class ComplexWeights(Weights):
 def real_weights(
     shape: tuple[int, int, int], initialise: Initialiser, generator: torch.Generator | None
 ) -> Weights:
-    """Weights of any sign, for ``Circuit(..., weights=real_weights)``: the default."""
+    """Weights of any sign, for ``Circuit(..., weights=real_weights)``: the default.
+
+    >>> bool((sub.real_weights((1, 2, 3), sub.init.normal(), None)().abs() > 0).all())
+    True
+    """
     return RealWeights(initialise(shape, generator))
 
 
 def positive_weights(
     shape: tuple[int, int, int], initialise: Initialiser, generator: torch.Generator | None
 ) -> Weights:
-    """Positive weights: monotonic circuits, and squared monotonic ones."""
+    """Positive weights: monotonic circuits, and squared monotonic ones.
+
+    >>> bool((sub.positive_weights((1, 2, 3), sub.init.uniform(), None)() > 0).all())
+    True
+    """
     value = initialise(shape, generator)
     if not bool((value > 0).all()):
         raise ValueError(
@@ -148,6 +163,27 @@ def positive_weights(
 def complex_weights(
     shape: tuple[int, int, int], initialise: Initialiser, generator: torch.Generator | None
 ) -> Weights:
-    """Complex weights; real and imaginary parts are drawn alike."""
+    """Complex weights; real and imaginary parts are drawn in the same way.
+
+    >>> sub.complex_weights((1, 2, 3), sub.init.normal(), None)().is_complex()
+    True
+    """
     real = initialise(shape, generator)
     return ComplexWeights(torch.complex(real, initialise(shape, generator)))
+
+
+def moderate(weights: list[Tensor]) -> tuple[list[Tensor], list[float], float]:
+    """Weights whose squares stay finite, their largest, and the scale of all regions together."""
+    bounds = [bound for w in weights for bound in torch.aminmax(_parts(w.detach()))]
+    sizes = torch.stack(bounds).abs_().view(-1, 2).amax(1).tolist()
+    log_unit = 0.0
+    for number, size in enumerate(sizes):
+        limit = _MODERATE[weights[number].real.dtype]
+        if not (1 / limit < size < limit) and 0 < size < math.inf:
+            weights[number], sizes[number] = weights[number] / size, 1.0
+            log_unit += len(weights[number]) * math.log(size)
+    return weights, sizes, log_unit
+
+
+def _parts(weight: Tensor) -> Tensor:
+    return torch.view_as_real(weight.resolve_conj()) if weight.is_complex() else weight

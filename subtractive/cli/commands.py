@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from subtractive.cli.printing import print_json
-from subtractive.cli.streams import impute, sample, score
+from subtractive.cli.streams import answer_rows, impute, sample, score
 from subtractive.storage import read_density
 from subtractive.tables.memory import Memory, memory_from
 from subtractive.tables.parsing import find_column, parse_events, parse_given
@@ -30,10 +30,13 @@ def run(options: argparse.Namespace) -> None:
 
 
 def query(options: argparse.Namespace) -> None:
-    """Print probabilities and means."""
+    """Print probabilities and means, or write those given each row of a table."""
     if not options.probability and not options.mean:
         raise ValueError('nothing is asked: add --probability "age>40" or --mean age.')
     model = load_model(options.model)
+    if options.data is not None:
+        answer_rows(model, options)
+        return
     given = parse_given(options.given, model.view.schema)
     answers: dict[str, Any] = {}
     if options.probability:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
-
-import pandas as pd
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import subtractive as sub
 from subtractive.cli.printing import print_json
+from subtractive.io.table_passes import TablePasses
 from subtractive.io.table_reading import read_frame
 from subtractive.io.writing import check_writable
 from subtractive.tables.model_selection import FitInterrupted
@@ -19,24 +20,58 @@ from subtractive.tables.parsing import parse_columns, parse_missing
 def fit(options: argparse.Namespace) -> None:
     """Learn a table and write the model; after Ctrl-C the best so far, if that is wanted."""
     check_writable(options.output)
+    table = passes_over(options) if is_out_of_core(options) else frame_of(options)
+    model = sub.SubtractiveMixture(**fit_settings(options))
+    try:
+        table.fit(model)
+    except FitInterrupted as interrupt:
+        if not options.keep_partial or interrupt.partial is None:
+            kept = "there was no model yet" if options.keep_partial else "see --keep-partial"
+            raise KeyboardInterrupt(f"nothing was written ({kept})") from None
+        interrupt.partial.save(options.output)
+        print_fit(options.output, interrupt.partial, table.num_rows())
+        raise KeyboardInterrupt(f"{options.output} holds the best model so far") from None
+    model.save(options.output)
+    print_fit(options.output, model, table.num_rows())
+
+
+class Source(NamedTuple):
+    """A table to learn: what an estimator does with it, and how many rows it has."""
+
+    fit: Callable[[sub.SubtractiveMixture], object]
+    num_rows: Callable[[], int | None]
+
+
+def frame_of(options: argparse.Namespace) -> Source:
+    """A table in memory."""
     frame = read_frame(options.data, parse_missing(options.missing))
     weights = None
     if options.weights is not None:
         if options.weights not in frame:
             raise ValueError(f"there is no column {options.weights!r} to take the weights from.")
         weights = frame.pop(options.weights)
-    model = sub.SubtractiveMixture(**fit_settings(options))
-    try:
-        model.fit(frame, sample_weight=weights)
-    except FitInterrupted as interrupt:
-        if not options.keep_partial or interrupt.partial is None:
-            kept = "there was no model yet" if options.keep_partial else "see --keep-partial"
-            raise KeyboardInterrupt(f"nothing was written ({kept})") from None
-        interrupt.partial.save(options.output)
-        print_fit(options.output, interrupt.partial, frame)
-        raise KeyboardInterrupt(f"{options.output} holds the best model so far") from None
-    model.save(options.output)
-    print_fit(options.output, model, frame)
+    return Source(lambda model: model.fit(frame, sample_weight=weights), lambda: len(frame))
+
+
+def passes_over(options: argparse.Namespace) -> Source:
+    """A table that is read in passes."""
+    passes = TablePasses(
+        options.data, missing=parse_missing(options.missing), weights=options.weights
+    )
+    return Source(lambda model: model.fit_pieces(passes), lambda: passes.num_rows)
+
+
+def is_out_of_core(options: argparse.Namespace) -> bool:
+    """Whether the table is read in passes: folders always are."""
+    if options.out_of_core or os.path.isdir(options.data):
+        return True
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if os.path.isfile(options.data) and os.path.getsize(options.data) > memory / 8:
+        warnings.warn(
+            f"{options.data} may not fit into memory: --out-of-core reads it in passes.",
+            stacklevel=2,
+        )
+    return False
 
 
 def fit_settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -48,6 +83,7 @@ def fit_settings(options: argparse.Namespace) -> dict[str, Any]:
         "n_squares": options.squares,
         "n_structures": options.structures,
         "covariance": options.covariance,
+        "effort": options.effort,
         "max_epochs": options.epochs,
         "unknown": options.unknown,
         "schema": parse_columns(options.column) or None,
@@ -57,14 +93,14 @@ def fit_settings(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in chosen.items() if value is not None}
 
 
-def print_fit(output: str, model: sub.SubtractiveMixture, frame: pd.DataFrame) -> None:
+def print_fit(output: str, model: sub.SubtractiveMixture, num_rows: int | None) -> None:
     """Say what was learned, and from what."""
     history = model.history_
     print_json(
         {
             "model": output,
-            "rows": len(frame),
-            "columns": len(frame.columns),
+            "rows": num_rows,
+            "columns": len(model.schema_.names),
             "epochs": len(history.epochs),
             "stopped": history.stopped,
             "seconds": round(history.seconds, 3),

@@ -86,18 +86,24 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_fit(commands: Commands) -> None:
     fit = _command(commands, "fit", "learn the joint density of a table")
-    fit.add_argument("data", help="table to learn from")
+    fit.add_argument("data", help="table to learn from: a file, or a folder of files")
     fit.add_argument("-o", "--output", required=True, help="model file to write")
     fit.add_argument("--components", type=int, help="functions per column and units per layer")
     fit.add_argument("--kind", choices=["squared", "monotonic", "squared-monotonic"])
     fit.add_argument("--structure", choices=["auto", "binary", "linear", "flat", "chow-liu"])
     fit.add_argument("--squares", type=int, help="how many squares are summed")
     fit.add_argument("--structures", type=int, help="mixture over this many random trees")
+    fit.add_argument("--effort", type=_effort, help="fast, balanced, best, or CPU seconds")
     fit.add_argument("--covariance", choices=["full", "diagonal"], help="of flat mixtures")
     fit.add_argument("--column", action="append", default=[], metavar=COLUMN, help=COLUMN_HELP)
     fit.add_argument("--weights", metavar="NAME", help="column that holds the weights of rows")
     _add_missing(fit)
     fit.add_argument("--epochs", type=int, help="passes over the data at most")
+    fit.add_argument(
+        "--out-of-core",
+        action="store_true",
+        help="read the table in passes: for tables that do not fit into memory (folders always)",
+    )
     fit.add_argument("--unknown", choices=["error", "missing"], help="unseen categories later on")
     fit.add_argument(
         "--keep-partial", action="store_true", help="after Ctrl-C, write the best model so far"
@@ -134,6 +140,9 @@ def _add_asking(commands: Commands) -> None:
     query = _command(commands, "query", "probabilities and means given evidence, as JSON")
     query.add_argument("model")
     query.add_argument(
+        "data", nargs="?", help="table whose rows are evidence: one answer per row, as a table"
+    )
+    query.add_argument(
         "--probability",
         action="append",
         default=[],
@@ -142,6 +151,9 @@ def _add_asking(commands: Commands) -> None:
     )
     query.add_argument("--mean", action="append", default=[], metavar="NAME")
     _add_given(query)
+    _add_missing(query)
+    _add_part(query)
+    _add_output(query)
 
 
 def _add_showing(commands: Commands) -> None:
@@ -167,6 +179,14 @@ def _add_showing(commands: Commands) -> None:
 def _command(commands: Commands, name: str, summary: str) -> argparse.ArgumentParser:
     description = f"{summary[0].upper()}{summary[1:]}."
     return commands.add_parser(name, help=summary, description=description)
+
+
+def _effort(text: str) -> str | float:
+    """An effort in words, or in seconds."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _add_given(parser: argparse.ArgumentParser) -> None:

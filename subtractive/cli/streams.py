@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,8 +16,9 @@ from subtractive.io.table_reading import read_pieces
 from subtractive.io.table_writing import open_table, without_formulas
 from subtractive.io.writing import check_writable
 from subtractive.tables.containers import AnyTable
-from subtractive.tables.parsing import parse_given, parse_missing
+from subtractive.tables.parsing import find_column, parse_events, parse_given, parse_missing
 from subtractive.tables.reading import Floats
+from subtractive.tables.row_queries import row_probabilities
 from subtractive.tables.schema import Schema
 from subtractive.tables.table_density import TableDensity
 
@@ -72,14 +74,70 @@ def impute(model: TableDensity, options: argparse.Namespace) -> None:
             write(without_formulas(filled) if options.escape_formulas else filled)
 
 
+def answer_rows(model: TableDensity, options: argparse.Namespace) -> None:
+    """Write probabilities and means given the other columns of every row."""
+    schema = model.view.schema
+    given = parse_given(options.given, schema)
+    event = parse_events(options.probability, schema) if options.probability else {}
+    means = [find_column(name, schema) for name in options.mean]
+    check_means(schema, means, given)
+    check_output(options)
+    with open_table(options.output) as write:
+        for piece in pieces(model, options, needs_all=False):
+            rows = evidence_of(model, piece, given)
+            answers: dict[str, Any] = {}
+            if options.probability:
+                answers["probability"] = probabilities(model, rows, event)
+            for name in means:
+                answers[f"mean_{name}"] = model.predict(rows, name) if len(rows) else []
+            write(pd.DataFrame(answers))
+
+
+def check_means(schema: Schema, names: Sequence[Hashable], given: Mapping[Hashable, Any]) -> None:
+    """Refuse means of what is given, and of what has none."""
+    for name in names:
+        if name in given:
+            raise ValueError(f"column {name!r} is given: its mean is not asked.")
+        column = schema.column(name) if name in schema.place else None
+        if column is None or column.numbers(np.zeros(1)) is None:
+            raise ValueError(f"column {name!r} has no mean: it is constant, or not of numbers.")
+
+
+def probabilities(
+    model: TableDensity, rows: pd.DataFrame, event: Mapping[Hashable, Any] | None
+) -> Floats:
+    """P(event | row) for each row, (n,); zero if the event contradicts itself."""
+    if event is None or len(rows) == 0:
+        return np.zeros(len(rows))
+    return row_probabilities(model.view, model.view.read(rows), event)
+
+
+def evidence_of(
+    model: TableDensity, piece: pd.DataFrame, given: Mapping[Hashable, Any]
+) -> pd.DataFrame:
+    """Rows with all columns of the model: missing where the table has none, or as given."""
+    columns = {}
+    for name in model.view.schema.names:
+        called = name if name in piece.columns else str(name)
+        if name in given:
+            columns[name] = pd.Series([given[name]] * len(piece))
+        elif called in piece.columns:
+            columns[name] = piece[called].reset_index(drop=True)
+        else:
+            columns[name] = pd.Series(np.full(len(piece), np.nan))
+    return pd.DataFrame(columns)
+
+
 def scores(model: TableDensity, piece: pd.DataFrame) -> Floats:
     """The log-densities of the rows of a piece, (n,)."""
     known = piece[names_in(model, piece)].set_axis(list(model.view.schema.names), axis=1)
     return model.score_samples(known) if len(piece) else np.zeros(0)
 
 
-def pieces(model: TableDensity, options: argparse.Namespace) -> Iterator[pd.DataFrame]:
-    """The rows of the table, or of a part of it, some at a time."""
+def pieces(
+    model: TableDensity, options: argparse.Namespace, *, needs_all: bool = True
+) -> Iterator[pd.DataFrame]:
+    """The rows of the table, or of a part of it, some at a time; it may lack columns, or not."""
     names = model.view.schema.names
     is_named = all(isinstance(name, str) for name in names)
     texts = [str(name) for name in names if is_text(model.view.schema, name)]
@@ -91,7 +149,7 @@ def pieces(model: TableDensity, options: argparse.Namespace) -> Iterator[pd.Data
         part=None if options.part is None else part_of(options),
         missing=parse_missing(options.missing),
     ):
-        known = names_in(model, piece)
+        known = names_in(model, piece) if needs_all else [*names, *map(str, names)]
         new = set(piece.columns) - {*known, *strange}
         if new:
             strange |= new

@@ -12,25 +12,28 @@ RING_WIDTH = 0.2
 
 
 def ring(num_rows: int, *, radius: float = 2.0, width: float = 0.6, seed: int = 0) -> Tensor:
-    """Points around a circle: uniform angle, normal radius, (n, 2) in float64.
+    """Points around a circle, (n, 2): any angle, a gamma radius of the given mean and deviation.
 
     >>> ring(1000).norm(dim=1).mean().round(decimals=1).item()
     2.0
     """
     generator = torch.Generator().manual_seed(seed)
     angle = 2 * math.pi * torch.rand(num_rows, generator=generator, dtype=torch.float64)
-    noise = torch.randn(num_rows, generator=generator, dtype=torch.float64)
-    distance = radius + width * noise
-    return torch.stack([distance * angle.cos(), distance * angle.sin()], 1)
+    shape = torch.full_like(angle, (radius / width) ** 2)
+    distance = torch._standard_gamma(shape, generator=generator) * (width**2 / radius)
+    return distance[:, None] * torch.stack([angle.cos(), angle.sin()], 1)
 
 
 def ring_log_density(x: Tensor, *, radius: float = 2.0, width: float = 0.6) -> Tensor:
-    """log of the density of :func:`ring`, (n,): radius normal, angle uniform, both signs of r."""
-    distance = x.norm(dim=1)
-    folded = torch.logaddexp(
-        log_normal(distance, radius, width), log_normal(-distance, radius, width)
-    )
-    return torch.sub(folded, torch.log(2 * math.pi * distance))
+    r"""log of the density of :func:`ring`, (n,): zero in the centre, for rings with a hole.
+
+    .. math:: p(x) = \frac{\mathrm{Gamma}(|x|; a, b)}{2 π |x|}, \quad
+       a = \frac{r^2}{σ^2}, \quad b = \frac{r}{σ^2}
+    """
+    shape, rate, distance = (radius / width) ** 2, radius / width**2, x.norm(dim=1)
+    log_scale = shape * math.log(rate) - math.lgamma(shape) - math.log(2 * math.pi)
+    log_density: Tensor = torch.xlogy(shape - 2, distance) - rate * distance + log_scale
+    return log_density
 
 
 def rings(num_rows: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -53,11 +56,17 @@ def rings(num_rows: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 def rings_log_density(x: Tensor) -> Tensor:
     """log of the density of the points of :func:`rings`, (n,)."""
-    parts = [
-        math.log(radius / sum(RADII)) + ring_log_density(x, radius=radius, width=RING_WIDTH)
-        for radius in RADII
-    ]
+    parts = [math.log(radius / sum(RADII)) + _circle_log_density(x, radius) for radius in RADII]
     return torch.stack(parts).logsumexp(0)
+
+
+def _circle_log_density(x: Tensor, radius: float) -> Tensor:
+    """log-density of a uniform angle and a normal radius, (n,): a pole in the centre."""
+    distance = x.norm(dim=1)
+    both_signs = torch.logaddexp(
+        log_normal(distance, radius, RING_WIDTH), log_normal(-distance, radius, RING_WIDTH)
+    )
+    return torch.sub(both_signs, torch.log(2 * math.pi * distance))
 
 
 def cosine(num_rows: int, *, seed: int = 0) -> Tensor:

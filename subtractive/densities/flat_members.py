@@ -57,7 +57,7 @@ class FlatMembers(NamedTuple):
         return torch.cat(parts, 1).mT[torch.cat(groups).argsort()]
 
     def _of_pattern(self, x: Tensor, observed: Sequence[bool]) -> Tensor:
-        """What the roots say of rows that all have the same variables observed, (m, n)."""
+        """The logarithms of all roots for rows that have the same variables observed, (m, n)."""
         if not any(observed):
             return self._log_roots(self._integrals()).expand(-1, len(x))
         count, size, units = self.weights.shape
@@ -94,7 +94,7 @@ class FlatMembers(NamedTuple):
         return {name: tensor.double() for name, tensor in self.tensors.items()}
 
     def _log_roots(self, leaves: LeafMessage) -> Tensor:
-        """What the roots say, (m, n): NaN where the mantissas cannot be trusted."""
+        """The logarithms of all roots, (m, n): NaN where mantissas may have lost digits."""
         inputs = to_scaled(leaves)
         weights = self.weights.to(leaves.some.dtype)
         sums = gram_sandwich if leaves.is_gram else mix

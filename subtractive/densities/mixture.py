@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
+from subtractive.circuits.circuit import Circuit
 from subtractive.densities.base import Density
 from subtractive.densities.flat_members import flat_members
 from subtractive.inference.evidence import Evidence
@@ -102,6 +103,29 @@ class Mixture(Density):
             known = [tensor for tensor in answer if tensor is not None]
             answers.append(_averaged(known, posterior, observed) if known else None)
         return answers
+
+    def product_expectations(
+        self, evidence: Evidence, functions: Sequence[TestFunctions | None]
+    ) -> Tensor:
+        return self._mean_of_members(
+            evidence, lambda member: member.product_expectations(evidence, functions)
+        )
+
+    def circuit_expectation(self, evidence: Evidence, circuit: Circuit) -> Tensor:
+        return self._mean_of_members(
+            evidence, lambda member: member.circuit_expectation(evidence, circuit)
+        )
+
+    def _mean_of_members(self, evidence: Evidence, ask: Callable[[Density], Tensor]) -> Tensor:
+        """Σ_m p(m | evidence) times the members' answers; one that excludes it is not asked."""
+        shares = self._log_shares(evidence)[0]
+        posterior = (shares - log_sum_exp(shares)).exp()  # (m,)
+        answers = [
+            share * ask(member)
+            for member, share in zip(self._densities(), posterior, strict=True)
+            if share > 0
+        ]
+        return torch.stack(answers).sum(0)
 
     def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:
         members = [

@@ -10,11 +10,13 @@ from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.densities.base import Density
+from subtractive.inference.circuit_expectation import plain_expectation
 from subtractive.inference.covariance import log_tilted_plain
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.expectations import Expectations, plain_expectations
 from subtractive.inference.marginal import log_integral
 from subtractive.inference.partition import log_plain_partition
+from subtractive.inference.product_expectations import plain_products
 from subtractive.inference.sampling import sample_plain
 from subtractive.inputs.base import InputFamily, TestFunctions
 
@@ -71,6 +73,14 @@ class MonotonicCircuit(Density):
         self, evidence: Evidence, functions: Sequence[TestFunctions | None]
     ) -> Expectations:
         return plain_expectations(self.circuit, evidence, functions)
+
+    def product_expectations(
+        self, evidence: Evidence, functions: Sequence[TestFunctions | None]
+    ) -> Tensor:
+        return plain_products(self.circuit, evidence, functions)
+
+    def circuit_expectation(self, evidence: Evidence, circuit: Circuit) -> Tensor:
+        return plain_expectation(self.circuit, evidence, circuit)
 
     def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:
         return log_tilted_plain(self.circuit, evidence, tilt)

@@ -10,11 +10,13 @@ from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.densities.base import Density
+from subtractive.inference.circuit_expectation import square_expectation
 from subtractive.inference.covariance import log_tilted_square
 from subtractive.inference.evidence import Evidence, make_evidence
 from subtractive.inference.expectations import Expectations, square_expectations
 from subtractive.inference.marginal import log_square_integral
 from subtractive.inference.partition import check_cancellation, log_square_partition
+from subtractive.inference.product_expectations import square_products
 from subtractive.inference.sampling import sample_square
 from subtractive.inputs.base import InputFamily, TestFunctions
 
@@ -68,6 +70,14 @@ class SquaredCircuit(Density):
         self, evidence: Evidence, functions: Sequence[TestFunctions | None]
     ) -> Expectations:
         return square_expectations(self.circuit, evidence, functions)
+
+    def product_expectations(
+        self, evidence: Evidence, functions: Sequence[TestFunctions | None]
+    ) -> Tensor:
+        return square_products(self.circuit, evidence, functions)
+
+    def circuit_expectation(self, evidence: Evidence, circuit: Circuit) -> Tensor:
+        return square_expectation(self.circuit, evidence, circuit)
 
     def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:
         return log_tilted_square(self.circuit, evidence, tilt)

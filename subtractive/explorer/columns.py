@@ -11,12 +11,12 @@ from typing import Any, final
 import numpy as np
 import pandas as pd
 
+from subtractive.plots.columns import edges_between
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.reading import Floats
 from subtractive.tables.table_density import TableQueries
 
-MOST_BINS, LEAST_STEPS, MOST_STEPS = 40, 10, 1000
-CONSTANT = "constant"
+LEAST_STEPS, MOST_STEPS = 10, 1000
 
 
 @final
@@ -62,13 +62,7 @@ class ShownColumn:
     @cached_property
     def edges(self) -> Floats:
         """The edges of the bars of a histogram; on a grid all bars hold as many of its values."""
-        assert isinstance(self.column, Numeric)
-        grid = self.column.grid
-        if grid is None or grid.levels or (self.high - self.low) / MOST_BINS < grid.step / 1000:
-            return np.linspace(self.low, self.high, MOST_BINS + 1)
-        width = grid.step * math.ceil((self.high - self.low) / MOST_BINS / grid.step)
-        first = grid.round(np.array([self.low]))[0] - grid.step / 2
-        return np.asarray(np.arange(first, self.high + width, width))
+        return edges_between(self.low, self.high, self.column)
 
     def describe(self) -> dict[str, Any]:
         """All of it for the page."""

@@ -27,12 +27,20 @@ _ROWS = 32
 
 def log_tilted_square(circuit: Circuit, evidence: Evidence, tilt: Tensor) -> Tensor:
     """log Σ_s ∫|c_s|² (1 + t + t²/2) over what is not observed in one row, a scalar."""
-    return _log_tilted(circuit, evidence, tilt, _square_region, log_sum_of_squares)
+    return _log_tilted(
+        circuit,
+        evidence,
+        tilt,
+        lambda family, *given: family.tilted_gram(*given),
+        log_sum_of_squares,
+    )
 
 
 def log_tilted_plain(circuit: Circuit, evidence: Evidence, tilt: Tensor) -> Tensor:
     """log Σ_s ∫c_s (1 + t + t²/2) over what is not observed in one row, a scalar."""
-    return _log_tilted(circuit, evidence, tilt, _plain_region, log_sum)
+    return _log_tilted(
+        circuit, evidence, tilt, lambda family, *given: family.tilted_integral(*given), log_sum
+    )
 
 
 def cumulants(log_tilted: Callable[[Tensor], Tensor], size: int) -> tuple[Tensor, Tensor]:
@@ -53,41 +61,26 @@ def cumulants(log_tilted: Callable[[Tensor], Tensor], size: int) -> tuple[Tensor
     return mean.detach(), 0.5 * (covariance + covariance.mT)
 
 
-Region = Callable[[InputLayer, slice, Evidence, Tensor], LeafMessage]
-
-
-def _square_region(
-    layer: InputLayer, place: slice, evidence: Evidence, tilt: Tensor
-) -> LeafMessage:
-    scope = list(layer.scopes[place.start])
-    x, seen = evidence.x[:, scope].double(), evidence.pattern(scope)
-    return layer.family.tilted_gram(layer.tensors(place, torch.float64), x, seen, tilt[scope])
-
-
-def _plain_region(
-    layer: InputLayer, place: slice, evidence: Evidence, tilt: Tensor
-) -> LeafMessage:
-    scope = list(layer.scopes[place.start])
-    x, seen = evidence.x[:, scope].double(), evidence.pattern(scope)
-    return layer.family.tilted_integral(layer.tensors(place, torch.float64), x, seen, tilt[scope])
-
-
 def _log_tilted(
     circuit: Circuit,
     evidence: Evidence,
     tilt: Tensor,
-    region: Region,
+    tilted: Callable[..., LeafMessage],
     finish: Callable[[Scaled], Tensor],
 ) -> Tensor:
     schedule = circuit.refold(labels(circuit, evidence))
+
+    def region(layer: InputLayer, place: int) -> LeafMessage:
+        scope = list(layer.scopes[place])
+        p = layer.tensors(slice(place, place + 1), torch.float64)
+        x, seen = evidence.x[:, scope].double(), evidence.pattern(scope)
+        return tilted(layer.family, p, x, seen, tilt[scope])
 
     def leaf(call: LeafCall, rows: Tensor | None, dtype: torch.dtype | None) -> LeafMessage:
         layer = circuit.input_layers[call.layer]
         if call.label == OBSERVED:
             return layer.values(evidence.x, call.folds, dtype)
         places = torch.arange(len(layer.scopes))[call.folds].tolist()
-        return side_by_side(
-            [region(layer, slice(place, place + 1), evidence, tilt) for place in places]
-        )
+        return side_by_side([region(layer, place) for place in places])
 
     return finish(evaluate(schedule, circuit.sum_layers, leaf))[0, 0]

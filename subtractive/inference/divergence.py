@@ -43,6 +43,10 @@ def cauchy_schwarz(first: Circuit, second: Circuit) -> Tensor:
     """−log |∫ c₁ c₂*| / √(∫|c₁|² ∫|c₂|²), exactly: the Cauchy-Schwarz divergence of c₁ and c₂.
 
     Of two monotonic circuits it is the divergence of their densities.
+
+    >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, seed=0)
+    >>> sub.inference.cauchy_schwarz(circuit, circuit).item()
+    0.0
     """
     cross = log_inner(first, second)[0]  # (s, t)
     if cross.numel() != 1:

@@ -49,9 +49,9 @@ class Evidence:
         )
 
     def pattern(self, scope: Sequence[int]) -> list[bool]:
-        """Which variables of an input region are observed, in all rows alike.
+        """Which variables of an input region are observed; the same in all rows.
 
-        A region of one variable is not asked to tell: its rows may differ.
+        For a region of one variable, where rows may differ, the answer is always False.
         """
         return [False] if len(scope) == 1 else self.observed[0, list(scope)].tolist()
 
@@ -85,22 +85,25 @@ class Evidence:
 
 def as_table(x: object, num_variables: int, device: torch.device) -> Tensor:
     """Whatever the user calls a table of numbers, as a tensor (n, d) of a real floating dtype."""
-    check_device(device)
-    table = _as_tensor(
-        x,
-        expected="x must be a table of numbers",
-        advice="Pass a tensor or an array of shape (rows, variables).",
-        device=device,
-    )
-    if table.is_complex():
-        raise ValueError("x must be real, got complex numbers.")
+    table = _as_numbers(x, device)
     if table.dim() != 2 or table.shape[1] != num_variables:
         hint = " For a single row pass x[None]." if table.dim() == 1 else ""
         raise ValueError(
             f"x must have shape (rows, {num_variables}), one column per variable, got "
             f"{tuple(table.shape)}.{hint}"
         )
-    return table if table.is_floating_point() else table.to(torch.float64)
+    return table
+
+
+def as_rows(x: object, num_variables: int, device: torch.device) -> tuple[Tensor, tuple[int, ...]]:
+    """Rows x (..., d) as a table (n, d), and the shape (...) of one number for each row.
+
+    A last axis of another size is left as it is, for :func:`as_table` to refuse.
+    """
+    rows = _as_numbers(x, device)
+    if rows.shape[-1:] == (num_variables,):
+        return rows.reshape(-1, num_variables), rows.shape[:-1]
+    return rows, rows.shape[:-1]
 
 
 def check_device(device: torch.device) -> None:
@@ -139,7 +142,7 @@ def make_evidence(
     families: Sequence[InputFamily],
     device: torch.device,
 ) -> Evidence:
-    """Check a table and a mask at the door; NaN entries are not observed."""
+    """Evidence from a table and a mask given by the user; NaN entries are not observed."""
     table = as_table(x, len(families), device)
     if is_batched(table):  # by vmap: what cannot be looked at is taken to be there and possible
         seen = torch.ones(table.shape, dtype=torch.bool, device=device)
@@ -149,9 +152,22 @@ def make_evidence(
     if observed is not None:
         seen = seen & as_mask(observed, "observed", table)
     table = torch.where(seen, table, 0.0)
-    for variable, family in enumerate(families):
-        family.check(table[seen[:, variable], variable], variable)
+    _check_values(table, seen, families)
     return Evidence(table, seen)
+
+
+def _check_values(table: Tensor, seen: Tensor, families: Sequence[InputFamily]) -> None:
+    """Raise ``ValueError`` for an impossible value: all variables of a family at once."""
+    columns: dict[InputFamily, list[int]] = {}
+    for variable, family in enumerate(families):
+        columns.setdefault(family, []).append(variable)
+    for family, variables in columns.items():
+        try:
+            family.check(table[:, variables][seen[:, variables]], variables[0])
+        except ValueError:
+            for variable in variables:  # the first of them that is wrong is named
+                family.check(table[seen[:, variable], variable], variable)
+            raise
 
 
 def check_variables(variables: object, num_variables: int) -> tuple[int, ...]:
@@ -208,8 +224,22 @@ def check_possible(log_probability: Tensor) -> None:
         )
 
 
+def _as_numbers(x: object, device: torch.device) -> Tensor:
+    """Whatever the user calls numbers, as a tensor of a real floating dtype."""
+    check_device(device)
+    numbers = _as_tensor(
+        x,
+        expected="x must be a table of numbers",
+        advice="Pass a tensor or an array of shape (rows, variables).",
+        device=device,
+    )
+    if numbers.is_complex():
+        raise ValueError("x must be real, got complex numbers.")
+    return numbers if numbers.is_floating_point() else numbers.to(torch.float64)
+
+
 def _as_tensor(given: object, *, expected: str, advice: str, device: torch.device) -> Tensor:
-    """A tensor as it is; anything else by way of numpy, which reads lists in double precision."""
+    """A tensor as it is; anything else is read by numpy, in double precision."""
     if isinstance(given, Tensor):
         return given.to(device)
     if isinstance(given, np.ma.MaskedArray) and given.dtype.kind in "iuf":

@@ -30,7 +30,7 @@ def square_expectations(
 ) -> Expectations:
     """Expectations (n, q) for each variable under |c|² given evidence.
 
-    ``None`` asks nothing of a variable. Where a variable is observed its answer is NaN.
+    ``None`` skips a variable. Where a variable is observed its expectation is NaN.
     """
     result = _empty(evidence, functions)
     widest = max(layer.weights().shape[2] for layer in circuit.sum_layers)

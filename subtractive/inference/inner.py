@@ -25,7 +25,13 @@ def inner(first: Circuit, second: Circuit) -> Tensor:
 
 
 def log_inner(first: Circuit, second: Circuit) -> tuple[Tensor, Tensor]:
-    """log|∫ c₁ c₂*| and its sign (or phase), (s, t) each, for circuits of many variables."""
+    """log|∫ c₁ c₂*| and its sign (or phase), (s, t) each, for circuits of many variables.
+
+    >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, seed=0)
+    >>> log_abs, sign = sub.inference.log_inner(circuit, circuit)
+    >>> bool(torch.isclose(log_abs[0, 0], sub.SquaredCircuit(circuit).log_partition()))
+    True
+    """
     root = _cross_root(first, second)
     log_abs = safe_log(root.mantissa) + root.log_scale[..., None, None]
     return log_abs[0, 0], root.mantissa.sgn()[0, 0]

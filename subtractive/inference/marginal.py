@@ -28,6 +28,9 @@ OBSERVED, MISSING, BY_ROW = "observed", "missing", "by row"
 
 def log_square_integral(circuit: Circuit, evidence: Evidence) -> Tensor:
     """log Σ_s ∫|c_s(x)|² over what is not observed, (n,)."""
+    if _is_one_block(circuit, evidence):
+        x = circuit.values_at(evidence.x)
+        return log_sum_of_squares(evaluate(circuit.schedule, circuit.sum_layers, x))[0]
 
     def log_integrals(rows: Evidence, schedule: FoldedSchedule) -> Tensor:
         schedule = contraction_schedule(circuit, schedule, observed=OBSERVED, missing=MISSING)
@@ -40,6 +43,9 @@ def log_square_integral(circuit: Circuit, evidence: Evidence) -> Tensor:
 
 def log_integral(circuit: Circuit, evidence: Evidence) -> Tensor:
     """log Σ_s ∫c_s(x) over what is not observed, (n,), for a circuit that is never negative."""
+    if _is_one_block(circuit, evidence):
+        x = circuit.values_at(evidence.x)
+        return log_sum(evaluate(circuit.schedule, circuit.sum_layers, x))[0]
 
     def log_integrals(rows: Evidence, schedule: FoldedSchedule) -> Tensor:
         return log_sum(evaluate(schedule, circuit.sum_layers, plain_leaves(circuit, rows)))[0]
@@ -54,38 +60,37 @@ def square_leaf(
     layer: InputLayer, call: LeafCall, evidence: Evidence, dtype: torch.dtype | None = None
 ) -> LeafMessage:
     """The message of some input regions for |c|²: f(x) where observed, ∫ f fᵀ where not."""
-    folds, label = call.folds, call.label
-    variables = layer.variables[folds]
-    if label == OBSERVED:
-        return layer.values(evidence.x, folds, dtype)
-    if label == MISSING:
-        return layer.gram(folds, evidence.window(variables))
-    if label == BY_ROW:
-        observed = evidence.observed[:, variables[:, 0]].T  # (f, n)
-        point = layer.values(evidence.x, folds, dtype).outer()
-        return choose(observed, point, layer.gram(folds, evidence.window(variables)))
-    assert isinstance(label, tuple)
-    evidence.window(variables)  # refuses a box, for which there is no closed form
-    return layer.partial_gram(evidence.x, label, folds)
+    if call.label == OBSERVED:
+        return layer.values(evidence.x, call.folds, dtype)
+    window = evidence.window(layer.variables[call.folds])  # refuses boxes without a closed form
+    if isinstance(call.label, tuple):
+        return layer.partial_gram(evidence.x, call.label, call.folds)
+    gram = layer.gram(call.folds, window)
+    if call.label == MISSING:
+        return gram
+    values = layer.values(evidence.x, call.folds, dtype)
+    return choose(_observed(layer, call, evidence), values.outer(), gram)
 
 
 def plain_leaf(
     layer: InputLayer, call: LeafCall, evidence: Evidence, dtype: torch.dtype | None = None
 ) -> LeafMessage:
     """The message of some input regions for c: f(x) where observed, ∫ f where not."""
-    folds, label = call.folds, call.label
-    variables = layer.variables[folds]
-    if label == OBSERVED:
-        return layer.values(evidence.x, folds, dtype)
-    if label == MISSING:
-        return layer.integral(folds, evidence.window(variables), dtype)
-    if label == BY_ROW:
-        observed = evidence.observed[:, variables[:, 0]].T  # (f, n)
-        point = layer.values(evidence.x, folds, dtype)
-        return choose(observed, point, layer.integral(folds, evidence.window(variables), dtype))
-    assert isinstance(label, tuple)
-    evidence.window(variables)  # refuses a box, for which there is no closed form
-    return layer.partial_integral(evidence.x, label, folds, dtype)
+    if call.label == OBSERVED:
+        return layer.values(evidence.x, call.folds, dtype)
+    window = evidence.window(layer.variables[call.folds])
+    if isinstance(call.label, tuple):
+        return layer.partial_integral(evidence.x, call.label, call.folds, dtype)
+    integral = layer.integral(call.folds, window, dtype)
+    if call.label == MISSING:
+        return integral
+    values = layer.values(evidence.x, call.folds, dtype)
+    return choose(_observed(layer, call, evidence), values, integral)
+
+
+def _observed(layer: InputLayer, call: LeafCall, evidence: Evidence) -> Tensor:
+    """Which rows of regions of one variable are observed, (f, n)."""
+    return evidence.observed[:, layer.variables[call.folds][:, 0]].T
 
 
 def square_leaves(circuit: Circuit, evidence: Evidence) -> LeafSource:
@@ -146,8 +151,6 @@ def _by_blocks(
 ) -> Tensor:
     if len(evidence) == 0:
         return torch.zeros(0, dtype=torch.float64, device=circuit.device)
-    if evidence.is_complete and len(evidence) * _width(circuit) <= _BLOCK:
-        return log_integrals(evidence, circuit.schedule.with_label(OBSERVED))
     results, order = [], []
     for rows, schedule in blocks(circuit, evidence, leaf):
         results.append(log_integrals(_block(evidence, rows), schedule).expand(len(rows)))
@@ -157,6 +160,12 @@ def _by_blocks(
     back = torch.empty(len(evidence), dtype=torch.long)
     back[torch.cat(order)] = torch.arange(len(evidence))
     return torch.cat(results)[back]
+
+
+def _is_one_block(circuit: Circuit, evidence: Evidence) -> bool:
+    """Whether all rows are complete and few enough to be evaluated together."""
+    rows = len(evidence)
+    return 0 < rows and rows * _width(circuit) <= _BLOCK and evidence.is_complete
 
 
 def _width(circuit: Circuit) -> int:

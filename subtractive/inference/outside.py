@@ -14,16 +14,14 @@ from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.environment import Environment
-from subtractive.circuits.evaluation import leaves_of
-from subtractive.circuits.fused_path import FusedLayers
+from subtractive.circuits.evaluation import ForwardPass, leaves_of
 from subtractive.circuits.layers import mix
-from subtractive.circuits.traversal import traverse
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import OBSERVED, square_leaves
 from subtractive.numerics.leaf_message import LeafMessage, double
 from subtractive.numerics.scaled import Message, divide
 from subtractive.numerics.transforms import full_precision
-from subtractive.regions.folding import FoldedSchedule
+from subtractive.regions.folding import FoldedSchedule, traverse
 
 AtInput = Callable[[int, Tensor], LeafMessage | None]
 
@@ -65,7 +63,7 @@ def keep_inside(
             one = slice(place, place + 1)
             messages[region] = message[one] if isinstance(message, Tensor) else message.take(one)
 
-    rule = FusedLayers(schedule, circuit.sum_layers)
+    rule = ForwardPass(schedule, circuit.sum_layers)
 
     def rule_that_keeps(number: int, children: Sequence[Message]) -> Message:
         message = rule(number, children)
@@ -87,8 +85,8 @@ def numbers_per_row(circuit: Circuit) -> int:
     """How many numbers one row of a descent may hold at a time: several environments.
 
     Moderately large ones count more, so that a block of rows fits into a processor's cache; but
-    in blocks of few rows, what is done once for all rows would dominate: the more so the more
-    states are to be drawn from.
+    in blocks of few rows, the work done once for all rows would dominate, the more so for
+    variables with many states.
     """
     sums = [int(layer.weights()[0].numel()) for layer in circuit.sum_layers]
     largest = max(sums + [layer.num_units**2 for layer in circuit.input_layers])

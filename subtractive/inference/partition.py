@@ -1,15 +1,23 @@
-"""The partition function Z, and a guard against digits lost to cancellation (paper: Sec. 3.2)."""
+"""The partition function Z: computed, guarded against cancellation, remembered (paper: Sec. 3.2).
+
+Z costs products of K x K matrices, a few rows cost less: repeated queries would spend most of
+their time on Z. So log Z is kept until a number of the density changes. What is kept is compared
+number by number with the density as it is now, so it cannot be out of date.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.evaluation import LeafSource, evaluate, leaves_of, root_of_grams
+from subtractive.circuits.layers import ElementwiseLayer, KroneckerLayer
 from subtractive.inputs.base import EVERYWHERE
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import (
@@ -26,11 +34,27 @@ _NOISE = 2.0**-30
 
 
 class CancellationWarning(UserWarning):
-    """Positive and negative parts of Z cancel almost exactly: few digits are left."""
+    """Positive and negative parts of Z cancel almost exactly: few digits are left.
+
+    >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, seed=0)
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", sub.CancellationWarning)
+    ...     sub.SquaredCircuit(circuit).log_partition().isfinite().item()
+    True
+    """
 
 
 class CancellationError(ArithmeticError):
-    """Positive and negative parts of Z cancel so far that nothing is left of it."""
+    """Positive and negative parts of Z cancel completely.
+
+    >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, seed=0)
+    >>> with torch.no_grad():
+    ...     _ = next(circuit.sum_layers[0].parameters()).zero_()
+    >>> sub.SquaredCircuit(circuit).log_partition()
+    Traceback (most recent call last):
+    subtractive.inference.partition.CancellationError: ...
+    """
 
 
 def log_square_partition(circuit: Circuit) -> Tensor:
@@ -83,6 +107,8 @@ def check_cancellation(circuit: Circuit, log_partition: Tensor) -> bool:
     """
     if is_transformed():
         return False
+    if not _is_signed(circuit):
+        return True  # nothing is negative, and nothing cancels
     noise = torch.Generator(device=circuit.device).manual_seed(0)
     root = _perturbed_root(circuit, lambda gram: gram * _noisy(gram, noise))
     is_left = bool(sum_of_squares(root.mantissa) > 0)
@@ -97,6 +123,17 @@ def check_cancellation(circuit: Circuit, log_partition: Tensor) -> bool:
             stacklevel=4,
         )
     return is_left
+
+
+def _is_signed(circuit: Circuit) -> bool:
+    """Whether a weight or an input function may be negative as things are now."""
+    weights = [layer.weights() for layer in circuit.sum_layers]
+    plain = all(isinstance(layer, ElementwiseLayer | KroneckerLayer) for layer in circuit.layers)
+    return (
+        not plain
+        or not all(family.is_non_negative for family in circuit.families)
+        or any(weight.is_complex() or bool((weight < 0).any()) for weight in weights)
+    )
 
 
 def _perturbed_root(circuit: Circuit, perturb: Callable[[Tensor], Tensor]) -> Scaled:
@@ -119,3 +156,57 @@ def _noisy(like: Tensor, generator: torch.Generator) -> Tensor:
     # Not mere signs: those of twins i and j would cancel as the twins do, one time in four.
     errors = torch.randn(like.shape, generator=generator, dtype=torch.float64, device=like.device)
     return 1 + _NOISE * (errors.triu() + errors.triu(1).mT)
+
+
+# A density of more numbers is not copied.
+MOST_NUMBERS = 2**26
+
+
+class _State(NamedTuple):
+    kinds: list[type[nn.Module]]
+    numbers: list[Tensor]
+
+
+class _Known(NamedTuple):
+    log_partition: Tensor
+    state: _State
+
+
+# Beside the densities, not in them: copies and files of them stay as they are.
+_KNOWN: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
+
+
+def recall(density: nn.Module) -> Tensor | None:
+    """log Z if it is known of exactly this density."""
+    known = _KNOWN.get(density)
+    if known is None:
+        return None
+    kinds, numbers = _state(density)
+    if known.state.kinds != kinds or len(numbers) != len(known.state.numbers):
+        return None
+    # The last ones first: they are the root's weights, which every step of training changes.
+    pairs = zip(reversed(numbers), reversed(known.state.numbers), strict=True)
+    return known.log_partition.clone() if all(_same(*pair) for pair in pairs) else None
+
+
+def remember(density: nn.Module, log_partition: Tensor) -> None:
+    """Keep log Z, and a copy of what it was computed from."""
+    kinds, numbers = _state(density)
+    if sum(tensor.numel() for tensor in numbers) <= MOST_NUMBERS:
+        copies = [tensor.detach().clone() for tensor in numbers]
+        _KNOWN[density] = _Known(log_partition.detach().clone(), _State(kinds, copies))
+
+
+def _state(density: nn.Module) -> _State:
+    """All that a density is made of."""
+    kinds: list[type[nn.Module]] = []
+    numbers: list[Tensor] = []
+    for module in density.modules():
+        kinds.append(type(module))
+        for tensors in (module._parameters, module._buffers):
+            numbers.extend(tensor for tensor in tensors.values() if tensor is not None)
+    return _State(kinds, numbers)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and one.device == other.device and one.equal(other)

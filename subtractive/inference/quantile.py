@@ -26,7 +26,7 @@ def quantiles(
     >>> quantiles(lambda t: t.clamp(0, 1), levels, 0.5, 0.1)
     tensor([0.2500, 0.5000], dtype=torch.float64)
     """
-    # A spread that rounding has taken would never widen the bracket.
+    # A spread rounded to zero would never widen the bracket.
     spread = max(spread, 1e-8 * abs(centre), 1e-150)
     lower = torch.full_like(levels, centre - spread)
     upper = torch.full_like(levels, centre + spread)

@@ -14,9 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.evaluation import leaves_of
-from subtractive.circuits.fused_path import FusedLayers
-from subtractive.circuits.traversal import root_of, traverse
+from subtractive.circuits.evaluation import ForwardPass, leaves_of
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside, numbers_per_row
@@ -26,7 +24,7 @@ from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Message
 from subtractive.numerics.transforms import full_precision
-from subtractive.regions.folding import FoldedSchedule
+from subtractive.regions.folding import FoldedSchedule, root_of, traverse
 
 
 @torch.no_grad()
@@ -94,7 +92,7 @@ def _draw_units(
     generator: torch.Generator | None,
 ) -> list[Tensor]:
     """Which unit of each input region a row comes from: (f, n) for each input tensor."""
-    rule = FusedLayers(schedule, circuit.sum_layers)
+    rule = ForwardPass(schedule, circuit.sum_layers)
     products: list[Tensor] = []  # of each call, (f, n, i)
     widths: list[list[int]] = []  # of the children of each call
 
@@ -157,7 +155,7 @@ def _choose(masses: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 def _check_mass(masses: Tensor) -> None:
-    """Raise if nothing is left to draw from in some row of (n, i)."""
+    """Raise if all masses of some row of (n, i) are zero."""
     if not bool((masses.amax(-1) > 0).all()):
         raise ArithmeticError(
             "the given values are so unlikely that nothing can be drawn given them: their "

@@ -80,7 +80,7 @@ class WithAtoms(UnivariateFamily):
         return self.non_negative
 
     def check(self, column: Tensor, variable: int) -> None:
-        self.base.check(column[~self._is_atom(column).any(-1)], variable)
+        self.base.check(column[~self.is_atom(column).any(-1)], variable)
 
     def init(self, num_units: int, generator: torch.Generator | None) -> dict[str, Tensor]:
         learned = self.base.init(num_units, generator)
@@ -89,13 +89,13 @@ class WithAtoms(UnivariateFamily):
     def init_from_data(
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
-        is_atom = self._is_atom(sample.columns).any(-1)  # (n, 1)
+        is_atom = self.is_atom(sample.columns).any(-1)  # (n, 1)
         rest = Sample(sample.columns.masked_fill(is_atom, math.nan), sample.weights)
         learned = self.base.init_from_data(rest, num_units, power, generator)
         known, weights = sample.column(0)
         # As if each atom, and what is between them, had been seen half a time more.
         rows = weights * (len(weights) / weights.sum())
-        counts = 0.5 + rows @ self._is_atom(known).double()  # (v,)
+        counts = 0.5 + rows @ self.is_atom(known).double()  # (v,)
         odds = counts / (len(known) + 0.5 * (1 + len(counts)) - counts.sum())
         constants = self.base.constants(num_units)
         p = {name: tensor[None] for name, tensor in (learned | constants).items()}
@@ -113,7 +113,7 @@ class WithAtoms(UnivariateFamily):
         return self.base.constants(num_units)
 
     def values(self, p: Tensors, x: Tensor) -> LeafMessage:
-        is_atom = self._is_atom(x[..., 0])  # (f, n, v)
+        is_atom = self.is_atom(x[..., 0])  # (f, n, v)
         one_hot = is_atom.to(self._table(p).dtype)
         if self.non_negative:
             # A table may hold -inf, which a matrix product would turn into NaN.
@@ -182,7 +182,7 @@ class WithAtoms(UnivariateFamily):
     def _table(self, p: Tensors) -> Tensor:
         return p["log_atom"] if self.non_negative else p["atom"]  # (f, i, v)
 
-    def _is_atom(self, x: Tensor) -> Tensor:
+    def is_atom(self, x: Tensor) -> Tensor:
         """Which atom each value is, one more axis."""
         atoms = torch.tensor(self.atoms, dtype=torch.float64, device=x.device)
         # A table in single precision knows only the rounded atom, whatever the model's precision.

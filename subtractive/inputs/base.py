@@ -1,4 +1,4 @@
-"""What circuits ask of the functions f_1..f_K of an input region (paper: Sec. 2, Def. 1).
+"""Input families: the contract of the functions f_1..f_K of a region (paper: Sec. 2, Def. 1).
 
 A family is a frozen dataclass: fixed facts (number of states, knots, ...) and formulas. The
 numbers it works on arrive as a dictionary of tensors whose first axis is the region ``f``, owned
@@ -10,10 +10,11 @@ by :class:`subtractive.inputs.layer.InputLayer`. To write a family, fill in
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -34,6 +35,10 @@ class Window:
 
     Bounds are (f, m): m = 1 says the same bound for all rows. Discrete families sum over the
     states in the window; ``states`` (f, m, v) picks them one by one instead of by bounds.
+
+    >>> from subtractive.inputs import Window
+    >>> Window(lower=torch.zeros(1, 1), power=1).num_rows  # ∫ x (...) dx over x > 0
+    1
     """
 
     lower: Tensor | None = None
@@ -111,7 +116,12 @@ class InputFamily(ABC):
     In the shapes below ``p`` and ``q`` are the tensors of two input layers over the same regions
     (usually the same layer twice), with i and j functions; ``m`` is one where a result is the
     same for all rows. ``observed`` says which variables of the region are known, with values in x.
+
+    >>> isinstance(sub.Gaussian(), sub.InputFamily), sub.Embedding(3).num_states
+    (True, 3)
     """
+
+    is_univariate: ClassVar[bool] = False  # whether regions must have one variable
 
     def __init_subclass__(cls, old_names: Sequence[str] = (), **options: Any) -> None:  # noqa: ANN401
         super().__init_subclass__(**options)
@@ -141,6 +151,11 @@ class InputFamily(ABC):
         return None
 
     @property
+    def support(self) -> tuple[float, float]:
+        """The interval outside of which all functions are zero."""
+        return -math.inf, math.inf
+
+    @property
     def atoms(self) -> tuple[float, ...]:
         """The points of a continuous family that have a probability of their own."""
         return ()
@@ -163,19 +178,23 @@ class InputFamily(ABC):
     def check(self, column: Tensor, variable: int) -> None:
         """Raise ``ValueError`` if an observed value of ``variable``, (n,), is impossible."""
         if self.num_states is None:
-            check_finite(column, variable)
+            check_finite(column, variable, self.support)
         else:
             check_states(column, variable, self.num_states)
 
-    @abstractmethod
     def check_scope(self, size: int) -> None:
         """Raise ``ValueError`` if a region of ``size`` variables cannot carry this family."""
+        if size < 1 or (self.is_univariate and size > 1):
+            count = "one variable" if self.is_univariate else "at least one variable"
+            found = f"a region of {size}. Split it, or use MultivariateGaussian" if size else "0"
+            raise ValueError(f"{type(self).__name__} takes input regions of {count}, got {found}.")
 
-    @abstractmethod
     def start(
         self, size: int, num_units: int, generator: torch.Generator | None
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What is learned, each (i, ...), and what is fixed, of a region of ``size`` variables."""
+        sizes = (num_units,) if self.is_univariate else (size, num_units)
+        return self.init(*sizes, generator), self.constants(*sizes)  # type: ignore[attr-defined]
 
     @abstractmethod
     def init_from_data(

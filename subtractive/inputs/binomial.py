@@ -91,7 +91,7 @@ def _shifted(table: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _finite(peak: Tensor) -> Tensor:
-    """The peak of nothing is as good as any: what it multiplies is zero."""
+    """Replace the peak of an empty sum by zero: it multiplies zeros."""
     return torch.where(peak == -math.inf, 0.0, peak)
 
 
@@ -101,6 +101,11 @@ class Binomial(UnivariateFamily):
     """Binomial probabilities, ``f_k(x) = C(N, x) p_k^x (1 - p_k)^(N - x)``, x = 0 .. total = N.
 
     The parameter is the logit of p; the probabilities start uniform in (0, 1).
+
+    >>> circuit = sub.Circuit(sub.linear_tree(2), sub.Binomial(10), num_units=3, seed=0)
+    >>> p = sub.SquaredCircuit(circuit)
+    >>> round(p.pdf(0, torch.arange(11)).sum().item(), 6)
+    1.0
     """
 
     total: int

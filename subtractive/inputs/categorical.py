@@ -43,6 +43,11 @@ class Categorical(UnivariateFamily):
     """Categorical probabilities, ``f_k(x) = softmax(logits_k)_x``, x = 0 .. num_states - 1.
 
     Non-negative, for monotonic circuits. The tables start uniform on the simplex.
+
+    >>> positive = {"weights": sub.positive_weights, "seed": 0}
+    >>> circuit = sub.Circuit(sub.linear_tree(2), sub.Categorical(4), num_units=3, **positive)
+    >>> sub.MonotonicCircuit(circuit).sample(5).shape
+    torch.Size([5, 2])
     """
 
     num_states: int = field()

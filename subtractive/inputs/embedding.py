@@ -110,6 +110,12 @@ class Embedding(UnivariateFamily):
 
     The entries may have any sign, so these inputs are for squared circuits. They start uniform in
     [0, 1): the square begins as a non-negative model and learns what to subtract.
+
+    >>> circuit = sub.Circuit(sub.linear_tree(3), sub.Embedding(4), num_units=2, seed=0)
+    >>> p = sub.SquaredCircuit(circuit)
+    >>> states = torch.cartesian_prod(*[torch.arange(4)] * 3)
+    >>> round(p.log_prob(states).exp().sum().item(), 6)
+    1.0
     """
 
     num_states: int = field()

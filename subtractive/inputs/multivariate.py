@@ -1,10 +1,9 @@
-"""Families of functions of regions of several variables: what they must say in addition."""
+"""Families of functions of regions of several variables: what they must define in addition."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import final
 
 import torch
 from torch import Tensor
@@ -14,7 +13,12 @@ from subtractive.numerics.leaf_message import LeafMessage
 
 
 class MultivariateFamily(InputFamily):
-    """A family of functions of several variables, some of which may be observed."""
+    """A family of functions of several variables, some of which may be observed.
+
+    >>> from subtractive.inputs import MultivariateFamily
+    >>> isinstance(sub.MultivariateGaussian(), MultivariateFamily)
+    True
+    """
 
     @abstractmethod
     def init(
@@ -35,16 +39,3 @@ class MultivariateFamily(InputFamily):
         self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
     ) -> LeafMessage:
         """f_i g_j with the unobserved variables of the region integrated out, (f, n, i, j)."""
-
-    @final
-    def start(
-        self, size: int, num_units: int, generator: torch.Generator | None
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        return self.init(size, num_units, generator), self.constants(size, num_units)
-
-    @final
-    def check_scope(self, size: int) -> None:
-        if size < 1:
-            raise ValueError(
-                f"{type(self).__name__} takes input regions of at least one variable, got {size}."
-            )

@@ -202,6 +202,11 @@ class MultivariateGaussian(RegionGaussian):
     The parameters are μ, the logarithms of the diagonal of L, and what is below it. With ``norm``
     p the integral of ``f_k ** p`` is one. Densities (p = 1) in many variables differ in height by
     more than weights of sums can balance; where they are squared, p = 2 lets them start alike.
+
+    >>> region = sub.flat([[0, 1, 2]])
+    >>> circuit = sub.Circuit(region, sub.MultivariateGaussian(norm=2), num_units=4, seed=0)
+    >>> sub.SquaredCircuit(circuit).covariance().shape
+    torch.Size([3, 3])
     """
 
     def init(

@@ -99,7 +99,7 @@ def chunks(p: Normals, q: Normals, first: Tensor, second: Tensor) -> Iterator[Ch
             region, pair = is_lost.nonzero(as_tuple=True)
             halves = p.factor[region, some[pair]], q.factor[region, others[pair]]
             exact = triangular(torch.cat(halves, -1))
-            # Nothing can be said about a matrix that is singular even so, and NaN says it.
+            # The result for a matrix that is singular even so is NaN.
             is_lost = ~(magnification(exact) < 1e-6 * eps**-2)
             exact = torch.where(is_lost[..., None, None], math.nan, exact)
             factor = factor.index_put((region, pair), exact)
@@ -188,7 +188,7 @@ def log_overlaps(p: Normals, q: Normals, pairs: Pairs) -> Tensor:
 
 
 class Partial(NamedTuple):
-    """A region whose observed variables O are known: how likely they are, and what is left."""
+    """The density of the observed variables O, and the conditional of the others."""
 
     log_marginal: Tensor  # log N(x_O; μ_O, Σ_OO), (f, n, i)
     conditional: Normals  # of the others given x_O

@@ -160,7 +160,7 @@ def draw_by_windows(
     forms: Tensor,
     uniform: Tensor,
 ) -> Tensor:
-    """A value (n,) from Σ_k F_nk h_k(x), of which the integrals over windows are known.
+    """A value (n,) from Σ_k F_nk h_k(x), given the integrals of h_k over windows.
 
     ``masses`` gives the integrals of all h_k over windows with bounds (1, m), (m, k);
     ``density`` their values at points (m,), (m, k); forms F are (n, k). First a panel is drawn,

@@ -1,4 +1,4 @@
-"""Quadrature on the line, for input functions of which only values are known.
+"""Quadrature on the line, for input functions that can only be evaluated.
 
 Gauss-Legendre rules on a fixed number of panels; an infinite end is brought to a finite one by
 x = t / (1 - t²) or the like. Functions that are smooth between the break points, and not narrower
@@ -19,7 +19,7 @@ from subtractive.numerics.leaf_message import LeafMessage
 
 NUM_PANELS = 24
 NUM_NODES = 16
-# Further out than this is as good as infinity, and its square is a number.
+# Ends beyond this count as infinite; the square of this number is still finite.
 FAR_OUT = 1e150
 
 

@@ -21,7 +21,7 @@ from subtractive.numerics.leaf_message import LeafMessage
 # far from all rows. Standard deviations of places, and of which width, below so many variables.
 FEW_VARIABLES = 20
 SCATTER_IF_FEW, WIDTHS_IF_FEW, WIDTHS = 0.5, (-0.7, 0.3), (-1.0, 1.0)
-# A unit so many of its widths from the centre is multiplied out in double precision.
+# Units further than this from the centre, in their own widths, are computed in double precision.
 FAR_IN_WIDTHS = 16.0
 # Variances added to those of the rows at a start, as a share of those of the rows.
 LEAST_VARIANCE = 1e-6
@@ -40,6 +40,10 @@ class SemiTiedGaussian(RegionGaussian, old_names=("TiedGaussian",)):
     and every query is answered as :class:`MultivariateGaussian` answers it; but values cost
     one change of coordinates, not one per unit, and integrals of pairs a sum over variables.
     ``norm`` is as it is there.
+
+    >>> circuit = sub.Circuit(sub.flat([[0, 1, 2]]), sub.SemiTiedGaussian(norm=2), num_units=8)
+    >>> sub.SquaredCircuit(circuit).sample(5, given={0: 1.0}).shape
+    torch.Size([5, 3])
     """
 
     def init(

@@ -118,6 +118,6 @@ def _narrow_average(interval: Interval, power: int) -> Tensor:
 
 
 def _clamp(z: Tensor) -> Tensor:
-    """An infinite end is as good as one whose square is finite, and differentiable."""
+    """Replace infinite ends by large numbers whose squares are finite and differentiable."""
     limit = torch.finfo(z.dtype).max ** 0.25
     return z.clamp(-limit, limit)

@@ -1,8 +1,7 @@
-"""Families of functions of one variable: what their authors fill in, and what follows from it."""
+"""Families of functions of one variable: what authors define, and what is derived from it."""
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import final
@@ -47,12 +46,13 @@ class UnivariateFamily(InputFamily):
     :meth:`gram` of its own a family is integrated by quadrature over its :attr:`support`
     (:mod:`subtractive.inputs.quadrature`), or summed over its states, and without a
     :meth:`draw_square` or :meth:`draw_units` sampled by inverting those integrals.
+
+    >>> from subtractive.inputs import UnivariateFamily
+    >>> isinstance(sub.Spline(8, domain=(0.0, 1.0)), UnivariateFamily)
+    True
     """
 
-    @property
-    def support(self) -> tuple[float, float]:
-        """The interval outside of which all functions are zero."""
-        return -math.inf, math.inf
+    is_univariate = True
 
     @property
     def break_points(self) -> tuple[float, ...]:
@@ -71,16 +71,6 @@ class UnivariateFamily(InputFamily):
         self, sample: Sample, num_units: int, power: int, generator: torch.Generator | None
     ) -> dict[str, Tensor]:
         return self.init(num_units, generator)
-
-    def check(self, column: Tensor, variable: int) -> None:
-        super().check(column, variable)
-        lower, upper = self.support
-        outside = column[(column < lower) | (column > upper)]
-        if outside.numel() > 0:
-            raise ValueError(
-                f"variable {variable} must lie between {lower:g} and {upper:g}, got "
-                f"{outside[0].item():g}."
-            )
 
     def integral(self, p: Tensors, window: Window) -> LeafMessage:
         parts = [
@@ -137,20 +127,6 @@ class UnivariateFamily(InputFamily):
             uniform = uniforms(len(unit), generator)
             columns.append(draw_by_windows(self._line, masses, density, chosen, uniform))
         return torch.stack(columns)
-
-    @final
-    def check_scope(self, size: int) -> None:
-        if size != 1:
-            raise ValueError(
-                f"{type(self).__name__} takes input regions of one variable, got a region of "
-                f"{size}. Split the region, or use MultivariateGaussian."
-            )
-
-    @final
-    def start(
-        self, size: int, num_units: int, generator: torch.Generator | None
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        return self.init(num_units, generator), self.constants(num_units)
 
     @final
     def sample_square(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
+import torch
 from torch import Tensor
 
 from subtractive.inputs.base import InputFamily, Tensors, TestFunctions
@@ -23,12 +24,24 @@ class WeightedPoints(TestFunctions):
 
     points: Tensor
     weights: Tensor
+    # Products by the parameters that they were computed from, which rows with other gaps share.
+    _products: dict[tuple[object, ...], tuple[Tensors, LeafMessage]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     @property
     def count(self) -> int:
         return len(self.weights)
 
     def of_products(self, family: InputFamily, p: Tensors) -> LeafMessage:
+        if torch.is_grad_enabled():
+            return self._of_products(family, p)
+        key = tuple((name, t.data_ptr(), t._version, t.shape) for name, t in p.items())
+        if key not in self._products:  # the tensors are kept, so that no other has their place
+            self._products[key] = p, self._of_products(family, p)
+        return self._products[key][1]
+
+    def _of_products(self, family: InputFamily, p: Tensors) -> LeafMessage:
         size, peak = self._sizes(family, p)
         weighted = self.weights[:, None, :] * size.mT[:, None]  # (f, r, i, q)
         products = weighted @ size[:, None]  # (f, r, i, j)

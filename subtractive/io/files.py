@@ -26,7 +26,15 @@ VERSION = 1
 
 
 class FileFormatError(ValueError):
-    """A file that is not what it should be: damaged, of another kind, or from a newer version."""
+    """A file that is not what it should be: damaged, of another kind, or from a newer version.
+
+    >>> file = os.path.join(tempfile.mkdtemp(), "no.model")
+    >>> with open(file, "w") as text:
+    ...     _ = text.write("not a model")
+    >>> sub.load(file)
+    Traceback (most recent call last):
+    subtractive.io.files.FileFormatError: ...
+    """
 
 
 def write_tensors(

@@ -61,8 +61,22 @@ def read_pieces(
 
     In a CSV file, types of ``numbers`` are inferred for each piece, ``texts`` stay texts, and
     all other columns are left as they are written; without ``numbers`` there are no others. A
-    part without rows is an empty frame.
+    part without rows is an empty frame. The files of a folder follow each other by their names.
     """
+    files = table_files(path)
+    if part is not None and files != [path]:
+        raise ValueError(f"{path} is a folder, of which there are no parts: name its files.")
+    for file in files:
+        yield from _pieces_of_file(file, numbers, texts, part, missing)
+
+
+def _pieces_of_file(
+    path: str,
+    numbers: Collection[str] | None,
+    texts: Collection[str],
+    part: Part | None,
+    missing: Sequence[str],
+) -> Iterator[pd.DataFrame]:
     if is_parquet(path):
         pieces = _parquet_pieces(path, part)
     else:
@@ -76,6 +90,19 @@ def read_pieces(
         raise ValueError(f"{path} has no rows.")
     if is_empty:
         yield piece
+
+
+def table_files(path: str) -> list[str]:
+    """The files of a table: those of a folder, by their names, or the file itself."""
+    folder = Path(path)
+    if not folder.is_dir():
+        return [path]
+    kinds = [PARQUET, *((suffix,) for suffix in (".csv", *(f".csv{z}" for z in COMPRESSED)))]
+    for endings in kinds:
+        found = sorted(str(f) for f in folder.iterdir() if f.name.lower().endswith(endings))
+        if found:
+            return found
+    raise ValueError(f"there are neither Parquet nor CSV files in the folder {path}.")
 
 
 def is_parquet(path: str) -> bool:
@@ -181,6 +208,26 @@ def _warn_of_words(found: Counter[tuple[str, str]]) -> None:
             "Where they are values, say which words are not: --missing '' takes empty cells only.",
             stacklevel=2,
         )
+
+
+def parquet_row_groups(path: str) -> list[tuple[str, int]]:
+    """The row groups of a Parquet file, each with the file that it is in."""
+    with _readable(path):
+        _check_there(path)
+        from pyarrow.parquet import ParquetFile
+
+        with ParquetFile(path) as file:
+            return [(path, number) for number in range(file.num_row_groups)]
+
+
+def read_row_group(path: str, number: int) -> Iterator[pd.DataFrame]:
+    """The rows of a row group, some at a time."""
+    with _readable(path):
+        from pyarrow.parquet import ParquetFile
+
+        with ParquetFile(path) as file:
+            for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[number]):
+                yield batch.to_pandas()
 
 
 def _parquet_pieces(path: str, part: Part | None) -> Iterator[pd.DataFrame]:

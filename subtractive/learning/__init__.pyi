@@ -1,5 +1,8 @@
 from .distributed import LostProcessError as LostProcessError
+from .em import decaying_steps as decaying_steps
+from .em import fit_em as fit_em
 from .expectation_maximisation import fit_gaussian_mixture as fit_gaussian_mixture
+from .hidden_chow_liu import hidden_chow_liu_tree as hidden_chow_liu_tree
 from .psd import fit_psd_model as fit_psd_model
 from .psd import likelihood_gap as likelihood_gap
 from .relative_adam import relative_adam as relative_adam

@@ -95,7 +95,8 @@ class InMemory(Batches):
     def __init__(
         self, data: object, weights: object | None, density: Density, group: Group
     ) -> None:
-        evidence = make_evidence(data, None, density.families, density.device)
+        rows = data.detach() if isinstance(data, Tensor) else data
+        evidence = make_evidence(rows, None, density.families, density.device)
         row_weights = check_weights(weights, len(evidence)).to(density.device)
         kept = row_weights > 0
         if not bool(kept.any()):

@@ -20,7 +20,11 @@ from torch.distributed.rendezvous import rendezvous
 
 
 class LostProcessError(RuntimeError):
-    """Another process of the group has died, or does not answer."""
+    """Another process of the group has died, or does not answer.
+
+    >>> issubclass(sub.learning.LostProcessError, RuntimeError)
+    True
+    """
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from subtractive.io.html import html_table
+
 
 class Epoch(NamedTuple):
     """One row of the history."""
@@ -65,6 +67,19 @@ class History:
     def from_dict(cls, data: dict[str, Any]) -> History:
         """The inverse of :meth:`to_dict`."""
         return cls(**{**data, "epochs": [Epoch(*row) for row in data["epochs"]]})
+
+    def _repr_html_(self) -> str:
+        """How training went, in one row."""
+        facts = {
+            "epochs": len(self.epochs),
+            "best epoch": self.best_epoch,
+            "best validation score": f"{self.best_score:.4f}",
+            "seconds": f"{self.seconds:.1f}",
+            "stopped": self.stopped,
+        }
+        if self.agreement is not None:
+            facts["answers within chance"] = f"{100 * self.agreement:.0f} %"
+        return html_table("History", list(facts), [list(facts.values())])
 
     def __str__(self) -> str:
         lines = [" epoch      train      valid      rate  skipped  seconds"]

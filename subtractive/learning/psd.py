@@ -93,6 +93,11 @@ def likelihood_gap(model: PSDModel, data: Array) -> float:
     """An upper bound on the mean log-likelihood that a better matrix could gain on rows (n, d).
 
     It is zero exactly where the matrix is the most likely one for its points and bandwidths.
+
+    >>> x = torch.randn(100, 1, generator=torch.Generator().manual_seed(0))
+    >>> model = sub.learning.fit_psd_model(x, num_points=4)
+    >>> sub.learning.likelihood_gap(model, x) < 1e-3
+    True
     """
     checked = checked_psd_model(*model)
     white = whitened(checked, _finite_rows(data))

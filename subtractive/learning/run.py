@@ -32,7 +32,11 @@ _EVALUATED_TOGETHER = 2**16
 
 
 class TrainingWarning(UserWarning):
-    """Training went on, but not as planned."""
+    """Training went on, but not as planned.
+
+    >>> import warnings
+    >>> warnings.simplefilter("error", sub.TrainingWarning)  # stop instead of going on
+    """
 
 
 @final

@@ -15,7 +15,113 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.numerics.leaf_message import LeafMessage, double, spread
+Index = slice | list[int]
+
+
+class LeafMessage(NamedTuple):
+    """The message of an input layer: ``mantissa * exp(exponent)``, entry by entry.
+
+    ``None`` stands for a mantissa of one or an exponent of zero, whichever a family does not
+    need. The exponential is not taken yet: where inputs are multiplied, exponents are added first.
+
+    >>> from subtractive.numerics import LeafMessage
+    >>> LeafMessage(None, torch.zeros(1, 5, 3)).value().unique()  # exp(0)
+    tensor([1.])
+    """
+
+    mantissa: Tensor | None  # (f, n, i) or (f, n, i, j)
+    exponent: Tensor | None  # the same
+
+    @property
+    def some(self) -> Tensor:
+        """Whichever tensor is there: for shapes, dtypes and devices."""
+        tensor = self.mantissa if self.mantissa is not None else self.exponent
+        assert tensor is not None
+        return tensor
+
+    @property
+    def is_gram(self) -> bool:
+        return self.some.dim() == 4
+
+    def dim(self) -> int:
+        """The number of axes: three of a vector, four of a gram."""
+        return self.some.dim()
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.some.shape
+
+    def take(self, index: Index) -> LeafMessage:
+        """The messages of some regions."""
+        return LeafMessage(
+            None if self.mantissa is None else self.mantissa[index],
+            None if self.exponent is None else self.exponent[index],
+        )
+
+    def split(self, sizes: Sequence[int]) -> list[LeafMessage]:
+        """The messages of consecutive groups of regions, together all of them."""
+        parts = ([None] * len(sizes) if t is None else t.split(list(sizes)) for t in self)
+        return [LeafMessage(*part) for part in zip(*parts, strict=True)]
+
+    def rows(self, rows: slice | Tensor) -> LeafMessage:
+        """The messages of some rows; one row that stands for all rows stays."""
+        if self.shape[1] == 1:
+            return self
+        return LeafMessage(
+            None if self.mantissa is None else self.mantissa[:, rows],
+            None if self.exponent is None else self.exponent[:, rows],
+        )
+
+    def unfolded(self, shape: Sequence[int]) -> LeafMessage:
+        """Rows (1, f · n, ...) of one region as those of several, (f, n, ...)."""
+        return LeafMessage(
+            None if self.mantissa is None else self.mantissa[0].unflatten(0, shape),
+            None if self.exponent is None else self.exponent[0].unflatten(0, shape),
+        )
+
+    def repeated(self, regions: int) -> LeafMessage:
+        """The message of one region for several of them."""
+        return LeafMessage(
+            None if self.mantissa is None else self.mantissa.expand(regions, *self.some.shape[1:]),
+            None if self.exponent is None else self.exponent.expand(regions, *self.some.shape[1:]),
+        )
+
+    def outer(self) -> LeafMessage:
+        """The gram ``v vᴴ`` of a vector, in double precision."""
+        mantissa, exponent = self
+        if mantissa is not None:
+            mantissa = mantissa.to(double(mantissa.dtype))
+            mantissa = mantissa[..., :, None] * mantissa[..., None, :].conj()  # (f, n, i, j)
+        if exponent is not None:
+            exponent = exponent.double()
+            exponent = exponent[..., :, None] + exponent[..., None, :]  # (f, n, i, j)
+        return LeafMessage(mantissa, exponent)
+
+    def value(self) -> Tensor:
+        """The plain number; may overflow, so only for entries known to be moderate."""
+        if self.exponent is None:
+            return self.some
+        return (
+            self.exponent.exp() if self.mantissa is None else self.mantissa * self.exponent.exp()
+        )
+
+
+def double(dtype: torch.dtype) -> torch.dtype:
+    """The double-precision dtype of the same kind."""
+    return torch.complex128 if dtype.is_complex else torch.float64
+
+
+def pick(tensor: Tensor, regions: Index) -> Tensor:
+    """Some regions of a tensor (f, ...); all of them are the tensor itself, not a copy of it."""
+    count = tensor.shape[0]
+    if isinstance(regions, slice) and regions.indices(count) == (0, count, 1):
+        return tensor
+    return tensor[regions]
+
+
+def spread(per_row: Tensor, like: Tensor) -> Tensor:
+    """Numbers (f, n) in a shape that broadcasts against (f, n, ...)."""
+    return per_row.reshape(per_row.shape + (1,) * (like.dim() - per_row.dim()))
 
 
 class Scaled(NamedTuple):
@@ -38,7 +144,7 @@ Message = LeafMessage | Tensor
 
 
 class Product(NamedTuple):
-    """An element-wise product before it is summed, and what underflow may have done to it.
+    """An element-wise product before it is summed, and the errors that underflow may have made.
 
     Mantissas may be off by ``num_errors`` times the smallest positive number. The scale is that
     of leaves, or what was divided by on the way.
@@ -143,7 +249,7 @@ def _rescaled(product: Product) -> Product:
     size = product.mantissa.detach().abs()
     peak = size.amax(tuple(range(2, size.dim())))
     mantissa, log_scale = divide(product.mantissa, peak)
-    errors = product.num_errors / peak.double()  # infinitely many where nothing is left
+    errors = product.num_errors / peak.double()  # infinite where all entries underflowed
     return Product(mantissa, added(product.log_scale, log_scale), errors)
 
 
@@ -165,6 +271,13 @@ def normalise_rows(x: Tensor) -> Tensor:
     """Divide each row of (n, ...) by its largest magnitude; rows of zeros stay."""
     peak = x.detach().abs().amax(tuple(range(1, x.dim())), keepdim=True)
     return x / torch.where(peak == 0, 1.0, peak)
+
+
+def log_sum_exp(x: Tensor) -> Tensor:
+    """log Σ exp(x) over the last axis; of nothing but -inf it is -inf, with a gradient of zero."""
+    peak = x.detach().amax(-1, keepdim=True)
+    finite = torch.where(peak == -math.inf, 0.0, peak)
+    return safe_log((x - finite).exp().sum(-1)) + finite[..., 0]
 
 
 def sum_of_squares(mantissa: Tensor) -> Tensor:
@@ -189,13 +302,6 @@ def log_sum(message: Scaled) -> Tensor:
     return (
         safe_log(message.mantissa.to(double(message.mantissa.dtype)).sum(-1)) + message.log_scale
     )
-
-
-def log_sum_exp(x: Tensor) -> Tensor:
-    """log Σ exp(x) over the last axis; of nothing but -inf it is -inf, with a gradient of zero."""
-    peak = x.detach().amax(-1, keepdim=True)
-    finite = torch.where(peak == -math.inf, 0.0, peak)
-    return safe_log((x - finite).exp().sum(-1)) + finite[..., 0]
 
 
 def safe_log(x: Tensor) -> Tensor:

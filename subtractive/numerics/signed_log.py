@@ -1,8 +1,8 @@
 """The paper's signed log-sum-exp trick: log|y| and sign(y) of every unit (paper: App. D).
 
 Slower than :mod:`subtractive.numerics.scaled` and free of underflow: the units of one message may
-differ by any factor. It is the reference path: the oracle of the fused one, and what evaluates the
-rows of which underflow took digits there.
+differ by any factor. It is the reference path: the oracle of the fused one, which
+also evaluates the rows that lost digits to underflow there.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ class SignedLog(NamedTuple):
 
     The sign of a complex number is its phase. Where a number is exactly zero its sign is zero,
     its logarithm -inf, and no gradient passes.
+
+    >>> from subtractive.numerics import SignedLog
+    >>> number = SignedLog(torch.tensor([[[-1.0]]]), torch.tensor([[[2.0]]]))  # -e²
+    >>> number.shape
+    torch.Size([1, 1, 1])
     """
 
     sign: Tensor

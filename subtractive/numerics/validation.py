@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import SupportsIndex
 
@@ -32,13 +33,24 @@ def check_states(column: Tensor, variable: int, num_states: int) -> None:
         )
 
 
-def check_finite(column: Tensor, variable: int) -> None:
-    """Raise ``ValueError`` if a value of ``variable``, all in (n,), is infinite."""
+def check_finite(
+    column: Tensor, variable: int, support: tuple[float, float] = (-math.inf, math.inf)
+) -> None:
+    """Raise ``ValueError`` if a value of ``variable``, all in (n,), is infinite or outside."""
     infinite = column[~column.isfinite()]
     if infinite.numel() > 0:
         raise ValueError(
             f"variable {variable} is continuous and needs finite values, got "
             f"{infinite[0].item()}. Drop the row, or write NaN to integrate the value out."
+        )
+    lower, upper = support
+    if (lower, upper) == (-math.inf, math.inf):
+        return
+    outside = column[(column < lower) | (column > upper)]
+    if outside.numel() > 0:
+        raise ValueError(
+            f"variable {variable} must lie between {lower:g} and {upper:g}, got "
+            f"{outside[0].item():g}."
         )
 
 

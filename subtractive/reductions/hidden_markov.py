@@ -82,6 +82,11 @@ def from_hmmlearn(
 
     A row is a sequence: with s features, step t has the variables t s .. t s + s - 1. The
     log-density of ``X.reshape(1, -1)`` is ``model.score(X)``.
+
+    >>> from hmmlearn.hmm import CategoricalHMM
+    >>> model = CategoricalHMM(2, random_state=0).fit([[0], [1], [1], [0], [1], [0], [0]])
+    >>> sub.reductions.from_hmmlearn(model, num_steps=5).num_variables
+    5
     """
     try:
         hmm = import_module("hmmlearn.hmm")

@@ -145,6 +145,12 @@ def from_quimb(
     """The Born machine of a ``quimb`` matrix-product state; its squared norm is Z.
 
     Variable t is the t-th site.
+
+    >>> import quimb.tensor as qtn
+    >>> state = qtn.MPS_rand_state(5, 3, phys_dim=2, seed=0)
+    >>> p = sub.reductions.from_quimb(state, dtype=torch.float64)
+    >>> bool(abs(p.log_partition().exp() - state.H @ state) < 1e-9)
+    True
     """
     if not hasattr(state, "site_ind") or not hasattr(state, "bond"):
         raise ValueError(
@@ -171,6 +177,10 @@ def to_quimb(density: SquaredCircuit | MonotonicCircuit) -> Any:  # noqa: ANN401
     """A density over a linear tree as a ``quimb`` matrix-product state, from its cores.
 
     Site t is the variable that the tree splits off after t others.
+
+    >>> circuit = sub.Circuit(sub.linear_tree(4), sub.Embedding(2), num_units=3, seed=0)
+    >>> sub.reductions.to_quimb(sub.SquaredCircuit(circuit)).L
+    4
     """
     try:
         tensors = import_module("quimb.tensor")

@@ -44,6 +44,11 @@ class SignedMixture:
 
     ``weights`` are (c,) and ``pairs`` (c, 2): component c is the normalised product of the inputs
     i and j, i <= j.
+
+    >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=3, seed=0)
+    >>> mixture = sub.reductions.signed_mixture(sub.SquaredCircuit(circuit))
+    >>> mixture.weights.shape, round(mixture.weights.sum().item(), 6)
+    (torch.Size([6]), 1.0)
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The order in which messages pass through a region tree, folded into few tensors.
+"""The schedule of a circuit, folded into few tensors, and the traversal of its messages.
 
 Messages are nodes of a tree: one for each input region, one for each sum. Nodes whose children
 live in the same tensors are evaluated together, as one tensor with a region axis ``f``. Equally
@@ -7,18 +7,30 @@ shaped subtrees therefore cost one matrix product per level.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from subtractive.regions.graph import RegionGraph
 
 Index = slice | list[int]
 
+
+class Splittable(Protocol):
+    """A message that can be split into those of consecutive groups of regions."""
+
+    def split(self, sizes: list[int], /) -> Sequence[Any]:
+        """The messages of consecutive groups of these sizes."""
+
+
+M = TypeVar("M", bound=Splittable)
+Piece = tuple[int, int]  # a tensor, and the first region of a part that one call reads
+Waiting = dict[Piece, M]
+
 # What a node does with the product of its children: W p, Wᵀ p, or nothing.
 SUM, TRANSPOSED, CONTRACTION = "sum", "transposed sum", "contraction"
-# After how many calls in a row messages are brought back to one, each of which may square the
-# range of their exponents, and after how many it is asked whether underflow took digits.
+# Messages are rescaled after so many calls in a row, because each call may square the range of
+# their exponents, and checked for underflow after so many.
 RESCALED_EVERY, CHECKED_EVERY = 2, 8
 # The label of the leaf above the root: the square is summed over the root's outputs.
 ABOVE_ROOT = "above the root"
@@ -93,14 +105,13 @@ class Places(NamedTuple):
 
 
 def upward(
-    graph: RegionGraph, labels: Mapping[int, Hashable], *, sum_inputs: bool = False
+    graph: RegionGraph, labels: Mapping[int, Hashable], *, summed: Collection[int] = ()
 ) -> list[Node]:
     """The nodes of a tree whose messages go from the input regions to the root.
 
-    With ``sum_inputs``, or if the whole graph is one input region, a sum follows each input
-    region: a node with a single child.
+    A sum follows each input region that is among those ``summed``, and that is the whole graph:
+    a node with a single child.
     """
-    sum_inputs = sum_inputs or not graph.regions[graph.root].partitions
     nodes: list[Node] = []
     last: dict[int, int] = {}  # region -> its last node
     for region, node in enumerate(graph.regions):
@@ -109,7 +120,7 @@ def upward(
             nodes.append(Node(region, children, SUM))
         else:
             nodes.append(Node(region, (), labels[region]))
-            if sum_inputs:
+            if region in summed or region == graph.root:
                 nodes.append(Node(region, (len(nodes) - 1,), SUM))
         last[region] = len(nodes) - 1
     return nodes
@@ -127,8 +138,9 @@ def reroot(nodes: Sequence[Node], centre: int) -> list[Node]:
         path.append(parents[path[-1]])
     number: dict[int, int] = {}  # old node -> new node
     result: list[Node] = []
+    turned = set(path)
     for old, node in enumerate(nodes):
-        if old not in path:
+        if old not in turned:
             children = tuple(number[child] for child in node.children)
             number[old] = len(result)
             result.append(node._replace(children=children))
@@ -191,7 +203,7 @@ def fold(nodes: Sequence[Node], places: Places | None = None) -> FoldedSchedule:
 
 
 def _in_turn(calls: Sequence[LayerCall], num_leaves: int, every: int) -> tuple[bool, ...]:
-    """Whether a call is the last of so many in a row, or the root."""
+    """Whether a call is the last of ``every`` calls in a row, or the root."""
     ages, turns = [0] * num_leaves, []
     for call in calls:
         age = 1 + max(ages[source] for source in call.sources)
@@ -244,3 +256,52 @@ def _parts(calls: Sequence[LayerCall], num_tensors: int) -> list[list[tuple[slic
         for source, places in zip(call.sources, call.places, strict=True):
             read[source].append((places, call))
     return [sorted(parts, key=lambda part: part[0].start) for parts in read]
+
+
+def traverse(
+    schedule: FoldedSchedule,
+    waiting: Mapping[Piece, M],
+    rule: Callable[[int, Sequence[M]], M],
+    calls: Iterable[int] | None = None,
+) -> Waiting[M]:
+    """Send messages through some calls, or through all, and return those that were not read.
+
+    ``rule(number, children)`` makes the message of a call. What was read is dropped.
+    """
+    left = dict(waiting)
+    for number in range(len(schedule.calls)) if calls is None else calls:
+        call = schedule.calls[number]
+        children = [
+            left.pop((source, places.start))
+            for source, places in zip(call.sources, call.places, strict=True)
+        ]
+        left.update(_pieces(schedule, len(schedule.leaves) + number, rule(number, children)))
+    return left
+
+
+def waiting_leaves(schedule: FoldedSchedule, leaves: Sequence[M]) -> Waiting[M]:
+    """The leaves in the pieces in which they are read."""
+    waiting: Waiting[M] = {}
+    for tensor, leaf in enumerate(leaves):
+        waiting.update(_pieces(schedule, tensor, leaf))
+    return waiting
+
+
+def root_of(schedule: FoldedSchedule, left: Mapping[Piece, M]) -> M:
+    """The root's message."""
+    return left[len(schedule.leaves) + len(schedule.calls) - 1, 0]
+
+
+def _pieces(schedule: FoldedSchedule, tensor: int, message: M) -> Waiting[M]:
+    """A tensor in the parts that its readers take; the root is one piece."""
+    parts = schedule.parts[tensor]
+    if len(parts) < 2:
+        return {(tensor, 0): message}
+    pieces = split(message, [part.stop - part.start for part in parts])
+    return {(tensor, part.start): piece for part, piece in zip(parts, pieces, strict=True)}
+
+
+def split(message: M, sizes: Sequence[int]) -> Sequence[M]:
+    """A message in consecutive groups of regions."""
+    # Not sliced: in the backward pass the parts are joined, not added to zeros.
+    return [message] if len(sizes) == 1 else message.split(list(sizes))

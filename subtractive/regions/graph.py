@@ -19,7 +19,11 @@ _MOST_VARIABLES = 2**20
 
 @dataclass(frozen=True)
 class Partition:
-    """One way to split a region; ``children`` are indices of regions in the graph."""
+    """One way to split a region; ``children`` are indices of regions in the graph.
+
+    >>> sub.regions.Partition((0, 1)).children
+    (0, 1)
+    """
 
     children: tuple[int, ...]
 
@@ -38,6 +42,9 @@ class Region:
 
     The scope is kept as an integer whose bit v is set if variable v is in it: a linear tree over
     d variables has d nested scopes, and as sets these would fill the memory.
+
+    >>> sorted(sub.regions.Region([0, 2]).scope)
+    [0, 2]
     """
 
     bits: int

@@ -1,4 +1,4 @@
-"""Region graphs that need no data: binary trees, linear trees, one flat split (paper: App. F)."""
+"""Region graphs that need no data: binary, linear, quad and flat trees (paper: App. F)."""
 
 from __future__ import annotations
 
@@ -58,6 +58,45 @@ def flat(num_variables: int | Groups) -> RegionGraph:
     """
     leaves = _leaves(num_variables)
     return RegionGraph.from_nested(tuple(leaves) if len(leaves) > 1 else leaves[0])
+
+
+def quad_tree(height: int, width: int, *, num_children: int = 4) -> RegionGraph:
+    """Split an image into quarters until one pixel is left.
+
+    Pixel (r, c) is variable ``r * width + c``. With ``num_children=2`` only the longer side is
+    halved, the height first: two levels for one of quarters. A side of odd length falls into a
+    smaller and a larger half; a side of length one is not split.
+
+    >>> quad_tree(2, 2).to_nested()
+    (0, 1, 2, 3)
+    >>> quad_tree(2, 2, num_children=2).to_nested()
+    ((0, 1), (2, 3))
+    """
+    if num_children not in (2, 4):
+        raise ValueError(
+            f"a region of a quad tree has 2 or 4 children, got num_children={num_children!r}."
+        )
+    rows, columns = range(_positive(height)), range(_positive(width))
+    pixel = np.arange(len(rows) * len(columns)).reshape(len(rows), len(columns))
+
+    def nested(rows: range, columns: range) -> Nested:
+        if len(rows) == len(columns) == 1:
+            return int(pixel[rows.start, columns.start])
+        halve_rows = len(rows) > 1 and (num_children == 4 or len(rows) >= len(columns))
+        halve_columns = len(columns) > 1 and (num_children == 4 or not halve_rows)
+        parts = [
+            (some_rows, some_columns)
+            for some_rows in (_halves(rows) if halve_rows else [rows])
+            for some_columns in (_halves(columns) if halve_columns else [columns])
+        ]
+        return tuple(nested(*part) for part in parts)
+
+    return RegionGraph.from_nested(nested(rows, columns))
+
+
+def _halves(side: range) -> tuple[range, range]:
+    half = len(side) // 2
+    return side[:half], side[half:]
 
 
 def _halved(leaves: Sequence[Leaf]) -> Nested:

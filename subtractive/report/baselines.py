@@ -10,8 +10,8 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
-from subtractive.report.view import Rows, View, as_tensor
-from subtractive.report.words import count
+from subtractive.report.context import Context, Rows, as_tensor
+from subtractive.report.formatting import count
 from subtractive.tables.reading import Floats
 
 SIZES = (1, 4, 16)
@@ -47,32 +47,33 @@ class Comparison(NamedTuple):
     num_test: int
 
 
-def compare(view: View) -> Comparison | str:
+def compare(context: Context) -> Comparison | str:
     """The model and two kinds of Gaussian mixtures, or why there is no comparison.
 
     A mixture has as many components, of 1, 4 or 16, as rows find best that neither trained it
     nor test it. All are judged on the continuous columns of complete rows, in users' units.
     """
-    variables = view.continuous
+    # A mixture's density grows without bound at an atom: nothing to compare a probability with.
+    variables = [v for v in context.continuous if not context.scale(v).atoms]
     if not variables:
-        return "There is no continuous column, and Gaussian mixtures know no others."
-    values = np.stack([view.values(variable) for variable in variables], 1)
+        return "there is no column of numbers with a density everywhere."
+    values = np.stack([context.values(variable) for variable in variables], 1)
     complete = np.flatnonzero(~np.isnan(values).any(1))
-    rows = view.some_rows(MOST_ROWS, complete)
+    rows = context.some_rows(MOST_ROWS, complete)
     if len(rows) < FEWEST_ROWS:
         return (
-            f"Only {count(len(rows))} rows are complete in the continuous columns; a comparison "
+            f"only {count(len(rows))} rows are complete in the columns of numbers; a comparison "
             f"needs {FEWEST_ROWS}."
         )
-    train, valid, test = _split(rows, view.seed)
+    train, valid, test = _split(rows, context.seed)
     centre, unit = values[train].mean(0), values[train].std(0)
     unit[unit == 0] = 1.0
     standard = (values - centre) / unit
-    rivals = [Rival("this model", _model_scores(view, variables, test))]
+    rivals = [Rival("this model", _model_scores(context, variables, test))]
     for kind, words in COVARIANCES.items():
-        best = _best_mixture(kind, standard[train], standard[valid], view.seed)
+        best = _best_mixture(kind, standard[train], standard[valid], context.seed)
         if best is None:
-            return "The Gaussian mixtures could not be fitted to these columns."
+            return "they could not be fitted to these columns."
         size = "1 Gaussian" if best.n_components == 1 else f"{best.n_components} Gaussians"
         scores = best.score_samples(standard[test]) - np.log(unit).sum()
         rivals.append(Rival(f"{size}, {words}", np.asarray(scores)))
@@ -88,11 +89,11 @@ def _split(rows: Rows, seed: int) -> tuple[Rows, Rows, Rows]:
 
 
 @torch.no_grad()
-def _model_scores(view: View, variables: list[int], rows: Rows) -> Floats:
+def _model_scores(context: Context, variables: list[int], rows: Rows) -> Floats:
     """Log-densities of the continuous columns, the others integrated out exactly."""
-    density = view.density.marginal(variables)
-    codes = view.codes[rows][:, variables]
-    slope = sum(view.scale(v).log_abs_det_jacobian(view.values(v)[rows]) for v in variables)
+    density = context.density.marginal(variables)
+    codes = context.codes[rows][:, variables]
+    slope = sum(context.scale(v).log_abs_det_jacobian(context.values(v)[rows]) for v in variables)
     impossible = np.isnan(codes).any(1)  # complete, yet outside of what a column may hold
     scores = density.log_prob(as_tensor(codes)).numpy() + slope
     return np.where(impossible, -np.inf, scores)

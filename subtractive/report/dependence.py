@@ -5,19 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from subtractive.regions.chow_liu import corrected_information, discretise, pairwise
-from subtractive.report.view import View
+from subtractive.report.context import Context
 from subtractive.tables.reading import Floats
 
 BINS = 8
 MOST_ROWS, MOST_VARIABLES = 5000, 200
 
 
-def mutual_information(view: View) -> Floats:
-    """Estimates for all pairs of variables (d, d), in nats, zero on the diagonal.
+def mutual_information(context: Context) -> Floats:
+    """Estimates from the rows of the table for all pairs of variables (d, d), in nats."""
+    return information_of(context.codes[context.some_rows(MOST_ROWS)])
+
+
+def information_of(codes: Floats) -> Floats:
+    """Estimates from rows of codes (n, d) for all pairs of variables, zero on the diagonal.
 
     Beyond 200 variables nothing is looked at.
     """
-    codes = view.codes[view.some_rows(MOST_ROWS)]
     size = codes.shape[1]
     looked = min(size, MOST_VARIABLES)
     cells = np.stack([discretise(codes[:, i], BINS) for i in range(looked)], axis=1)
@@ -25,6 +29,14 @@ def mutual_information(view: View) -> Floats:
     found[:looked, :looked] = pairwise(corrected_information, cells)
     np.fill_diagonal(found, 0.0)
     return found
+
+
+def strongest_pairs(information: Floats, most: int) -> list[tuple[int, int]]:
+    """The most dependent pairs, the strongest first; none that does not depend."""
+    above = np.triu(information, 1)
+    order = np.argsort(-above, axis=None, kind="stable")[:most]
+    places = zip(*np.unravel_index(order, above.shape), strict=True)
+    return [(int(i), int(j)) for i, j in places if above[i, j] > 0]
 
 
 def strongest(information: Floats, among: list[int], most: int) -> list[int]:

@@ -1,70 +1,27 @@
-"""Figures of a report about training and single columns: one small figure per statement."""
+"""Figures of a report that have no plot of their own: data and model side by side."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
-from subtractive.learning.history import History
+from subtractive.plots.columns import edges_between, heights_of, marginals
+from subtractive.plots.labels import label
+from subtractive.plots.marginals import top_of
+from subtractive.plots.style import DATA, MODEL, OTHER, SHADES, panel, quiet, without_heights
 from subtractive.report.baselines import Comparison
-from subtractive.report.view import View, density_of_values, num_states, probabilities
-from subtractive.report.words import label
+from subtractive.report.context import Context, Rows, num_states
 from subtractive.tables.columns import States
 from subtractive.tables.reading import Floats
 
-DATA, MODEL, OTHER = "#a9bccf", "#5b2a86", "#c7772e"
-PANEL = (3.6, 2.3)
-PER_CENT = FuncFormatter(lambda share, _: f"{100 * share:g}%")
-MOST_BARS, CURVE_POINTS = 16, 401
-
-
-def panel(size: tuple[float, float] = PANEL) -> tuple[Figure, Axes]:
-    """A figure with one quiet pair of axes."""
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots()
-    quiet(axes)
-    return figure, axes
-
-
-def quiet(axes: Axes) -> None:
-    """Leave out the lines and digits that say nothing."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=8, length=3)
-
-
-def _legend(figure: Figure) -> None:
-    """Above the axes, where it hides nothing."""
-    figure.legend(fontsize=8, frameon=False, loc="outside upper right", ncols=2, handlelength=1.2)
-
-
-def training_curves(history: History) -> Figure:
-    """Mean log-likelihood per epoch, of training and of validation rows."""
-    figure, axes = panel((4.8, 2.6))
-    epochs = [row.epoch for row in history.epochs]
-    mark = "o" if len(epochs) < 3 else ""
-    axes.plot(epochs, history.train, color=OTHER, lw=1.4, marker=mark, ms=4, label="training")
-    axes.plot(epochs, history.valid, color=MODEL, lw=1.4, marker=mark, ms=4, label="validation")
-    best = [row for row in history.epochs if row.epoch == history.best_epoch]
-    for row in best:
-        axes.plot(row.epoch, row.valid, "o", color=MODEL, ms=7, mfc="white", label="best epoch")
-    axes.set_ylim(*_without_the_start([*history.train, *history.valid]))
-    axes.set_xlabel("epoch", fontsize=9)
-    axes.set_ylabel("mean log-likelihood", fontsize=9)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(fontsize=8, frameon=False, loc="lower right")
-    return figure
-
-
-def _without_the_start(scores: list[float]) -> tuple[float, float]:
-    """Limits that show the end of training: its first steps may be far below."""
-    finite = np.array([score for score in scores if np.isfinite(score)] or [0.0, 1.0])
-    top, middle = float(finite.max()), float(np.median(finite))
-    bottom = max(float(finite.min()), top - 8 * (top - middle)) if top > middle else finite.min()
-    space = 0.06 * (top - float(bottom)) or 0.5
-    return float(bottom) - space, top + space
+MOST_STATES, MOST_CURVES, SCATTER = 12, 5, 1000
+DOTS = "#3c6e9f"
 
 
 def comparison(result: Comparison) -> Figure:
@@ -85,103 +42,150 @@ def comparison(result: Comparison) -> Figure:
     return figure
 
 
-def shown_range(view: View, variable: int) -> tuple[float, float]:
-    """The values that a picture of a continuous column shows: most of the data, no far outlier."""
-    column = view.scale(variable)
-    values = view.values(variable)
-    values = values[~np.isnan(values) & column.possible(values)]
-    if len(np.unique(values)) < 2:
-        ends = view.density.quantile(variable, torch.tensor([0.005, 0.995], dtype=torch.float64))
-        drawn = column.numbers(ends.detach().numpy())
-        assert drawn is not None
-        values = np.concatenate([values, drawn])
-    first, last = np.quantile(values, [0.01, 0.99])
-    reach = 0.6 * (last - first)
-    low, high = values.min(), values.max()
-    if reach > 0:
-        low, high = max(low, first - reach), min(high, last + reach)
-    space = 0.04 * (high - low)
-    return max(low - space, column.low), min(high + space, column.high)
+def state_tables(context: Context, pair: tuple[int, int]) -> Figure:
+    """Joint probabilities of two columns with few states: data left, model right."""
+    sizes = [num_states(context, variable) for variable in pair]
+    states = torch.cartesian_prod(*(torch.arange(size).double() for size in sizes))
+    with torch.no_grad():
+        model = context.density.marginal(pair).log_prob(states).exp().reshape(sizes).numpy()
+    codes = context.codes[:, list(pair)]
+    known = codes[~np.isnan(codes).any(1)]
+    counts, *_ = np.histogram2d(
+        known[:, 0], known[:, 1], bins=[np.arange(size + 1) - 0.5 for size in sizes]
+    )
+    data = counts / max(len(known), 1)
+    figure = Figure(figsize=(4.8, 0.27 * sizes[0] + 1.4), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    top = max(float(model.max()), float(data.max()))
+    for axes, title, share in zip(panels, ("data", "model"), (data, model), strict=True):
+        axes.imshow(share, cmap=SHADES, vmin=0, vmax=top, aspect="auto")
+        axes.set_title(title, fontsize=9)
+        _name_states(axes, _states(context, pair[1]))
+        axes.tick_params(labelsize=8, length=0)
+        axes.set_xlabel(label(context.name(pair[1]), 24), fontsize=9)
+        for (i, j), p in np.ndenumerate(share):
+            if sizes[1] <= 6 and p >= 0.005:
+                ink = "white" if p > 0.55 * top else "#333"
+                axes.text(j, i, f"{100 * p:.0f}", ha="center", va="center", fontsize=7, color=ink)
+    panels[0].set_yticks(range(sizes[0]), _states(context, pair[0]))
+    panels[0].set_ylabel(label(context.name(pair[0]), 22), fontsize=9)
+    return figure
 
 
-def continuous_marginal(view: View, variable: int) -> Figure:
-    """The exact density of a column over the histogram of its values."""
-    figure, axes = panel()
-    low, high = shown_range(view, variable)
-    known = view.values(variable)
-    known = known[~np.isnan(known)]
-    edges = _edges(low, high, len(known), whole=view.scale(variable).kind == "whole")
-    counts, _ = np.histogram(known, edges)
-    heights = counts / (max(len(known), 1) * np.diff(edges))
-    points = np.linspace(low, high, CURVE_POINTS)
-    curve = density_of_values(view, variable, points)
-    axes.stairs(heights, edges, fill=True, color=DATA, label="data")
-    axes.plot(points, curve, color=MODEL, lw=1.5, label="model")
-    # A column on a logarithmic scale may have a pole, which must not flatten the rest.
-    tallest = float(heights.max())
-    highest = min(float(curve.max()), 2 * tallest) if tallest > 0 else float(curve.max())
-    axes.set_ylim(0, 1.08 * max(tallest, highest))
-    axes.set_xlim(low, high)
+def curves_by_state(context: Context, number: int, group: int) -> Figure:
+    """The exact density of a continuous column given each frequent state of another."""
+    known = context.codes[:, group]
+    frequent = np.bincount(
+        known[~np.isnan(known)].astype(int), minlength=num_states(context, group)
+    )
+    groups = np.sort(np.argsort(-frequent, kind="stable")[:MOST_CURVES])
+    groups = groups[frequent[groups] > 0]
+    figure = Figure(figsize=(3.6, 0.62 * len(groups) + 0.7), layout="constrained")
+    column, states = context.scale(number), context.column(group)
+    assert isinstance(states, States)
+    names, values = _states(context, group), context.values(number)
+    panels = figure.subplots(len(groups), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, one in zip(panels, groups, strict=True):
+        given = {context.name(group): [states.values[one]]}
+        found = marginals(context.model, given)[context.name(number)]
+        edges = edges_between(found.points[0], found.points[-1], column, 30)
+        heights = heights_of(values[(known == one) & ~np.isnan(values)], edges, column)
+        axes.stairs(heights, edges, fill=True, color=DATA)
+        axes.plot(found.points, found.density, color=MODEL, lw=1.4)
+        tallest = float(heights.max())
+        axes.set_ylim(0, 1.1 * max(tallest, top_of(found.density, tallest)) or 1.0)
+        axes.set_xlim(found.points[0], found.points[-1])
+        without_heights(quiet(axes))
+        axes.set_ylabel(names[one], fontsize=8, rotation=0, ha="right", va="center")
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.set_yticks([])
-    axes.spines["left"].set_visible(False)
-    _legend(figure)
+    axes.set_xlabel(label(context.name(number), 30), fontsize=9)
     return figure
 
 
-def _edges(low: float, high: float, count: int, *, whole: bool) -> Floats:
-    """The edges of a histogram; of whole numbers each bar has the same number of them."""
-    bars = int(np.clip(2 * np.cbrt(count), 10, 50))
-    if whole:
-        width = max(1, int(np.ceil((high - low) / bars)))
-        first = np.floor(low)
-        return np.asarray(np.arange(first, high + width + 1, width) - 0.5)
-    return np.linspace(low, high, bars + 1)
+class Axis(NamedTuple):
+    """Where rows and samples lie along one side of a scatter plot."""
+
+    data: Floats
+    samples: Floats
+    limits: tuple[float, float]
+    ticks: list[str] | None  # names of states
 
 
-def discrete_marginal(view: View, variable: int) -> Figure:
-    """Probabilities of the states of a column beside their shares in the data."""
-    known = view.codes[:, variable]
-    known = known[~np.isnan(known)].astype(int)
-    model = probabilities(view, variable)
-    data = np.bincount(known, minlength=len(model)) / max(len(known), 1)
-    if isinstance(view.column(variable), States):
-        return _bars(view, variable, model, data)
-    return _counts(model, data)
-
-
-def _bars(view: View, variable: int, model: Floats, data: Floats) -> Figure:
-    names = [label(name, 18) for name in view.states(variable)]
-    kept = np.arange(len(model))
-    if len(model) > MOST_BARS:
-        kept = np.sort(np.argsort(-data, kind="stable")[:MOST_BARS])
-    figure, axes = panel((PANEL[0], max(PANEL[1], 0.24 * len(kept) + 0.6)))
-    places = np.arange(len(kept))[::-1]
-    axes.barh(places + 0.2, data[kept], 0.38, color=DATA, label="data")
-    axes.barh(places - 0.2, model[kept], 0.38, color=MODEL, label="model")
-    axes.set_yticks(places, [names[i] for i in kept], fontsize=8)
-    axes.xaxis.set_major_locator(MaxNLocator(4))
-    axes.xaxis.set_major_formatter(PER_CENT)
-    _legend(figure)
+def scatters(context: Context, pair: tuple[int, int], samples: Floats) -> Figure:
+    """Rows left, exact samples (m, d) right, as many and over the same axes."""
+    figure = Figure(figsize=(4.8, 2.8), layout="constrained")
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    known = np.flatnonzero(~np.isnan(context.codes[:, list(pair)]).any(1))
+    rows = context.some_rows(SCATTER, known)
+    across, up = (_axis(context, variable, rows, samples) for variable in pair)
+    size = min(len(rows), len(samples), SCATTER)
+    for axes, title, x, y, colour in (
+        (panels[0], "rows", across.data, up.data, DOTS),
+        (panels[1], "samples", across.samples, up.samples, MODEL),
+    ):
+        axes.scatter(x[:size], y[:size], s=4, c=colour, alpha=0.5, lw=0, rasterized=True)
+        axes.set_title(f"{size:,} {title}", fontsize=9)
+        axes.set_xlabel(label(context.name(pair[0]), 24), fontsize=9)
+        quiet(axes)
+        _mark(axes, across, up)
+    panels[0].set_ylabel(label(context.name(pair[1]), 28), fontsize=9)
     return figure
 
 
-def _counts(model: Floats, data: Floats) -> Figure:
-    """Counts from zero on, as far as one in a thousand goes."""
-    figure, axes = panel()
-    beyond = np.flatnonzero(np.maximum(1 - model.cumsum(), 1 - data.cumsum()) > 1e-3)
-    last = int(beyond[-1]) + 2 if len(beyond) else 1
-    places = np.arange(min(last + 1, len(model)))
-    axes.bar(places, data[places], 0.9, color=DATA, label="data")
-    axes.plot(places, model[places], "o-", color=MODEL, ms=3, lw=1, label="model")
-    axes.yaxis.set_major_formatter(PER_CENT)
-    axes.yaxis.set_major_locator(MaxNLocator(4))
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    _legend(figure)
+def histograms(context: Context, variable: int, samples: Floats) -> Figure:
+    """Rows and samples of a single variable, as two histograms over the same axes."""
+    figure = Figure(figsize=(4.8, 2.6), layout="constrained")
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    rows = context.some_rows(SCATTER, np.flatnonzero(~np.isnan(context.codes[:, variable])))
+    axis = _axis(context, variable, rows, samples)
+    bins = np.linspace(*axis.limits, 31)
+    for axes, title, values, colour in (
+        (panels[0], "data", axis.data, DOTS),
+        (panels[1], "samples", axis.samples, MODEL),
+    ):
+        axes.hist(values, bins, density=True, color=colour)
+        axes.set_title(title, fontsize=9)
+        axes.set_xlabel(label(context.name(variable), 24), fontsize=9)
+        without_heights(quiet(axes))
+        if axis.ticks is not None:
+            _name_states(axes, axis.ticks)
     return figure
 
 
-def hidden_states(view: View, variable: int) -> int:
-    """How many categories the figure of a column leaves out."""
-    is_bars = isinstance(view.column(variable), States)
-    return max(0, num_states(view, variable) - MOST_BARS) if is_bars else 0
+def _states(context: Context, variable: int) -> list[str]:
+    return [label(name, 14) for name in context.states(variable)]
+
+
+def _name_states(axes: Axes, names: Sequence[str]) -> None:
+    """Names below an axis, slanted if they need the space."""
+    if sum(map(len, names)) > 20:
+        axes.set_xticks(range(len(names)), names, rotation=40, ha="right", fontsize=7)
+    else:
+        axes.set_xticks(range(len(names)), names)
+
+
+def _mark(axes: Axes, across: Axis, up: Axis) -> None:
+    axes.set_xlim(*across.limits)
+    axes.set_ylim(*up.limits)
+    if across.ticks is not None:
+        _name_states(axes, across.ticks)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+    if up.ticks is not None:
+        axes.set_yticks(range(len(up.ticks)), up.ticks)
+
+
+def _axis(context: Context, variable: int, rows: Rows, samples: Floats) -> Axis:
+    """Numbers as they are recorded; states and counts side by side, each spread a little."""
+    data, drawn = context.codes[rows, variable], samples[:, variable]
+    if variable in context.continuous:
+        column = context.scale(variable)
+        sampled = np.asarray(column.decode(drawn), dtype=np.float64)
+        return Axis(context.values(variable)[rows], sampled, context.limits(variable), None)
+    random = np.random.default_rng(context.seed + variable)
+    data, drawn = (codes + random.uniform(-0.3, 0.3, len(codes)) for codes in (data, drawn))
+    last = num_states(context, variable) - 1
+    if last < MOST_STATES and isinstance(context.column(variable), States):
+        return Axis(data, drawn, (-0.6, last + 0.6), _states(context, variable))
+    top = float(max(data.max(initial=0), drawn.max(initial=0)))
+    return Axis(data, drawn, (-1.0, top + 1), None)

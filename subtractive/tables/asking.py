@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from subtractive.tables.code_sets import CodeSet, Sets, both
 from subtractive.tables.columns import Numeric
-from subtractive.tables.conditions import CodeSet, Sets, both, event_sets, given_sets
+from subtractive.tables.conditions import event_sets, given_sets
 from subtractive.tables.expectations import one_box
 from subtractive.tables.joint_boxes import box_weight, joint_variables
 from subtractive.tables.parsing import parse_events

@@ -10,8 +10,9 @@ import numpy as np
 from subtractive.densities.base import Density
 from subtractive.inputs.layer import InputLayer
 from subtractive.tables.asking import Question, count_rows
+from subtractive.tables.code_sets import Sets, both
 from subtractive.tables.columns import Column, Numeric, States
-from subtractive.tables.conditions import Sets, both, event_sets
+from subtractive.tables.conditions import event_sets
 from subtractive.tables.expectations import log_weights_of_sets
 from subtractive.tables.memory import Memory
 from subtractive.tables.reading import Floats, Values

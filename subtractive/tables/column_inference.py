@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -14,6 +14,7 @@ from subtractive.tables.column_types import Categories, ColumnType, Continuous, 
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.grids import Grid, find_grid
 from subtractive.tables.reading import Content, Floats, RawColumn, Values
+from subtractive.tables.text_dates import find_format, parse_dates
 from subtractive.tables.transforms import affine, normal_scores
 
 FEW_VALUES, ROWS_PER_VALUE = 10, 4  # numbers of few values that repeat are states,
@@ -108,6 +109,10 @@ def infer_column(raw: RawColumn, declared: ColumnType | None, rules: Rules) -> F
         return Found(Constant(raw.name, present[:1].tolist()[0]), "it has one value")
     if isinstance(declared, Categories):
         return Found(_states(raw, present, declared), "as declared")
+    if raw.content is Content.TEXT and raw.categories is None:
+        fmt = find_format(present.tolist())
+        if fmt is not None:
+            return _text_date(raw, fmt, declared, rules)
     if raw.content in (Content.TEXT, Content.BOOLEAN) and declared is None:
         return _discrete(raw, present)
     if not raw.content.is_number:
@@ -116,6 +121,14 @@ def infer_column(raw: RawColumn, declared: ColumnType | None, rules: Rules) -> F
             "Leave it out of schema, or convert it to numbers."
         )
     return _number(raw, declared, rules)
+
+
+def _text_date(raw: RawColumn, fmt: str, declared: ColumnType | None, rules: Rules) -> Found:
+    """Dates that are held as text, modelled as dates and written back in the same format."""
+    dates = replace(raw, values=parse_dates(raw.values, fmt), content=Content.DATE)
+    column, reason = _number(dates, declared, rules)
+    assert isinstance(column, Numeric | States)
+    return Found(replace(column, text_format=fmt), f"dates written as {fmt}; {reason}")
 
 
 def check_finite(raw: RawColumn) -> None:

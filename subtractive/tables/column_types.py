@@ -9,7 +9,15 @@ from typing import TypeAlias, final
 
 
 class DataWarning(UserWarning):
-    """Something in a table is handled by a rule that its owner should know of."""
+    """Something in a table is handled by a rule that its owner should know of.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     schema = sub.tables.Schema.infer([[1.0, 5.0], [2.0, 5.0], [4.0, 5.0]])
+    >>> [warning.category.__name__ for warning in said]
+    ['DataWarning']
+    """
 
 
 @final
@@ -82,7 +90,11 @@ class Categories:
 @final
 @dataclass(frozen=True)
 class Ignored:
-    """Set aside: missing in samples, untouched where gaps are filled."""
+    """Set aside: missing in samples, untouched where gaps are filled.
+
+    >>> schema = {"name": sub.tables.Ignored()}  # or the word "ignored"
+    >>> model = sub.SubtractiveMixture(schema=schema)
+    """
 
 
 ColumnType: TypeAlias = Continuous | Categories | Ignored

@@ -21,6 +21,7 @@ from subtractive.inputs.base import InputFamily
 from subtractive.inputs.categorical import Categorical
 from subtractive.inputs.embedding import Embedding
 from subtractive.inputs.gaussian import Gaussian
+from subtractive.tables.code_sets import CodeSet
 from subtractive.tables.grids import Grid
 from subtractive.tables.reading import Floats, Values, is_missing
 from subtractive.tables.transforms import NormalScores, Transform
@@ -40,6 +41,7 @@ class Column(ABC):
 
     name: Hashable
     kind: str  # in one word: continuous, whole, date, categorical, ...
+    text_format: str
 
     @abstractmethod
     def numbers(self, codes: Floats) -> Floats | None:
@@ -66,6 +68,14 @@ class Column(ABC):
         """Where values (n,) may have a density above zero; missing ones may."""
 
     @abstractmethod
+    def beside(self, value: float, side: int) -> float:
+        """The end of an interval that begins (1) or stops (-1) there, without the value itself."""
+
+    @abstractmethod
+    def between(self, low: float, high: float) -> CodeSet:
+        """The codes of numbers from ``low`` to ``high``, both included."""
+
+    @abstractmethod
     def log_abs_det_jacobian(self, values: Values) -> Floats:
         """log |d code / d value|, (n,), where a value is there; else, and at atoms, zero."""
 
@@ -85,6 +95,7 @@ class Numeric(Column):
     high: float = math.inf
     grid: Grid | None = None
     atoms: tuple[float, ...] = ()
+    text_format: str = ""  # of dates that are held as text
 
     @cached_property
     def atom_codes(self) -> Floats:
@@ -180,6 +191,14 @@ class Numeric(Column):
         upper = math.inf if high >= largest else self._edge(high, 1)
         return lower, upper
 
+    def beside(self, value: float, side: int) -> float:
+        step = 0.0 if self.grid is None else self.grid.step
+        return side * max(side * value + step / 4, side * math.nextafter(value, side * math.inf))
+
+    def between(self, low: float, high: float) -> CodeSet:
+        window = self.window(low, high)
+        return CodeSet(intervals=(window,) if window[0] < window[1] else ())
+
     def _edge(self, value: float, end: int) -> float:
         """The code at which the cell of a value begins (0) or ends (1), with its atom in it."""
         at = np.array([value])
@@ -213,6 +232,7 @@ class States(Column):
     name: Hashable
     kind: str
     values: tuple[Any, ...]
+    text_format: str = ""  # of dates that are held as text
 
     @cached_property
     def _state(self) -> dict[Any, float]:
@@ -234,6 +254,16 @@ class States(Column):
     def unknown(self, values: Values) -> npt.NDArray[np.bool_]:
         """Where values (n,) are none of the states."""
         return np.asarray(np.isnan(self.encode(values)) & ~is_missing(values))
+
+    def beside(self, value: float, side: int) -> float:
+        return math.nextafter(value, side * math.inf)
+
+    def between(self, low: float, high: float) -> CodeSet:
+        numbers = self.numbers(np.arange(len(self.values), dtype=np.float64))
+        if numbers is None:
+            raise ValueError(f"the categories of column {self.name!r} have no order.")
+        inside = np.flatnonzero((numbers >= low) & (numbers <= high))
+        return CodeSet(states=frozenset(inside.tolist()))
 
     def dither(self, codes: Floats, uniform: Floats) -> Floats:
         return codes

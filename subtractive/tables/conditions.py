@@ -10,17 +10,18 @@ import datetime
 import itertools
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
 from subtractive.inference.evidence import Evidence
+from subtractive.tables.code_sets import CodeSet, Sets, both
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.reading import number_of, read_mapping
 from subtractive.tables.schema import Schema
+from subtractive.tables.text_dates import parse_dates
 
 MOST_BOXES = 10_000
 TEMPORAL = {
@@ -28,43 +29,6 @@ TEMPORAL = {
     "duration": pd.Timedelta,
     "time": lambda value: datetime.time.fromisoformat(value) if isinstance(value, str) else value,
 }
-
-
-@final
-@dataclass(frozen=True)
-class CodeSet:
-    """A set of codes of one variable: a point, or states, or intervals ``lower < x <= upper``."""
-
-    point: float | None = None
-    states: frozenset[int] | None = None
-    intervals: tuple[tuple[float, float], ...] = ()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is in it."""
-        return self.point is None and not self.states and not self.intervals
-
-    def __and__(self, other: CodeSet) -> CodeSet:
-        if self.point is not None or other.point is not None:
-            point = self.point if self.point is not None else other.point
-            assert point is not None
-            return CodeSet(point) if self.holds(point) and other.holds(point) else CodeSet()
-        if self.states is not None and other.states is not None:
-            return CodeSet(states=self.states & other.states)
-        pairs = itertools.product(self.intervals, other.intervals)
-        both = ((max(a[0], b[0]), min(a[1], b[1])) for a, b in pairs)
-        return CodeSet(intervals=tuple(one for one in both if one[0] < one[1]))
-
-    def holds(self, code: float) -> bool:
-        """Whether a code is in it."""
-        if self.point is not None:
-            return code == self.point
-        if self.states is not None:
-            return code in self.states
-        return any(low < code <= high for low, high in self.intervals)
-
-
-Sets = dict[int, CodeSet]  # by variable
 
 
 def event_sets(schema: Schema, event: Mapping[Any, object]) -> Sets | None:
@@ -82,18 +46,6 @@ def given_sets(schema: Schema, given: Mapping[Any, object]) -> Sets | None:
     if not isinstance(given, Mapping):
         raise ValueError(f"given needs values by column, such as {{'age': 40}}, got {given!r}.")
     return _sets(schema, given, "given", are_points=True)
-
-
-def both(left: Sets | None, right: Sets | None) -> Sets | None:
-    """What is in both sets; ``None`` if there is nothing."""
-    if left is None or right is None:
-        return None
-    joined = dict(left)
-    for variable, one in right.items():
-        joined[variable] = one & joined[variable] if variable in joined else one
-        if joined[variable].is_empty:
-            return None
-    return joined
 
 
 def as_evidence(sets: Sets, num_states: Sequence[int | None]) -> Evidence:
@@ -129,6 +81,9 @@ def as_evidence(sets: Sets, num_states: Sequence[int | None]) -> Evidence:
 def number(value: object, column: Column, name: Hashable) -> float:
     """A value of a column of numbers as the column has it."""
     try:
+        if isinstance(value, str) and column.text_format:
+            written = parse_dates(np.array([value], dtype=object), column.text_format)[0]
+            value = written if written == written else value
         if column.kind in TEMPORAL and not isinstance(value, float):
             value = TEMPORAL[column.kind](value)
         return number_of(value)

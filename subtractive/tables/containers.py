@@ -78,7 +78,8 @@ class FrameContainer(Container):
                     series = _temporal(listed, str(name), dtype, empty.implementation)
                 else:
                     series = nw.new_series(str(name), listed, backend=empty.implementation)
-                    series = series.cast(dtype)
+                    # A column of nothing at all has a type that narwhals does not know.
+                    series = series if dtype == nw.Unknown else series.cast(dtype)
             parts.append(series.to_frame())
         return nw.concat(parts, how="horizontal").to_native()
 
@@ -152,6 +153,10 @@ def _as_pandas(module: Any, values: npt.NDArray[Any], dtype: Any, index: Any) ->
         if getattr(dtype, "tz", None) is not None:
             moments = moments.dt.tz_localize("UTC")
         return moments.astype(dtype)
+    if "interval" in str(dtype):
+        return module.Series(values, index=index)  # cells that are known are numbers
+    if "time64" in str(dtype) or "time32" in str(dtype):
+        values = as_objects(values, "time")
     return module.Series(values, index=index).astype(dtype)
 
 

@@ -9,21 +9,32 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self, final
 
+import numpy as np
 import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, DensityMixin
-from sklearn.utils import Tags
+from sklearn.utils import Tags, estimator_html_repr
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from subtractive.densities.base import Density
 from subtractive.io.files import write_tensors
 from subtractive.learning.history import History
+from subtractive.numerics.validation import whole_number
 from subtractive.tables import checks, queries
+from subtractive.tables.censoring import ROUNDS, is_censored, redrawn_table, start_table
 from subtractive.tables.columns import States
 from subtractive.tables.containers import AnyTable
+from subtractive.tables.display import estimator_html
 from subtractive.tables.memory import Memory, describe_memory
 from subtractive.tables.model_selection import FitInterrupted, Learned, Recipe
+from subtractive.tables.out_of_core import (
+    EncodedStream,
+    Pieces,
+    encode_held_out,
+    sample_table,
+    train_on_stream,
+)
 from subtractive.tables.queries import draw_seed
 from subtractive.tables.reading import Floats, RandomState, Table
 from subtractive.tables.receipts import Check
@@ -59,13 +70,16 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
             ``"squared-monotonic"`` squares what only adds.
         structure: Which columns meet when: ``"binary"`` or ``"linear"`` for a random tree,
             ``"chow-liu"`` for one from the data, ``"flat"`` for a shallow mixture. ``"auto"``
-            tries a Chow-Liu tree and, where all columns are continuous, shallow mixtures
-            of full covariances (in 8 and in 32 frames, see :func:`semi_tied_mixture`; of
-            components, where values are missing or ``n_components`` is given), and keeps what
-            held-out rows find most likely.
+            tries mixtures of hidden Chow-Liu trees (see :func:`hidden_chow_liu_tree`) and, where
+            all columns are continuous or the effort is ``"best"``, squares of a Chow-Liu tree
+            and shallow mixtures of full covariances (in 8 and in 32 frames, see
+            :func:`semi_tied_mixture`; of components, where values are missing or
+            ``n_components`` is given), and keeps what held-out rows find most likely.
         n_squares: How many squares are summed; 8 in trees if not given.
         n_structures: Over more than one random tree the model is a mixture.
         covariance: Of the components of a flat mixture: ``"full"`` or ``"diagonal"``.
+        effort: How long to search: ``"fast"``, ``"balanced"``, ``"best"``, or seconds of
+            processor time (these are 15, 100 and 600). Small tables take less.
         schema: What columns are, where it should not be inferred: ``{"age": "continuous"}``,
             see :meth:`Schema.infer`, or a whole :class:`Schema`.
         unknown: ``"missing"`` integrates unseen categories out, with a warning; ``"error"``
@@ -83,11 +97,21 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
     gaps are filled. The base measure of scores is Lebesgue measure for numbers, and a count for
     states and atoms. Equal rows are merged, so that a weight of two is a row that occurs twice.
 
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).normal(size=(200, 2))
-    >>> model = sub.SubtractiveMixture(4, max_epochs=2, random_state=0).fit(x)
-    >>> model.sample(3, given={0: 1.5}, random_state=0).shape
-    (3, 2)
+    >>> table = sub.data.penguins()
+    >>> model = sub.SubtractiveMixture(4, max_epochs=2, random_state=0).fit(table)
+    >>> gentoo = {"species": "Gentoo", "body_mass_g": (5000, None)}  # a value, an interval
+    >>> model.probability({"sex": ["male"]}, given=gentoo) > 0.5
+    True
+    >>> model.sample(3, given=gentoo, random_state=0).shape
+    (3, 8)
+    >>> model.impute(table).shape, model.score_samples(table).shape
+    ((344, 8), (344,))
+    >>> [len(moments) for moments in (model.mean(), model.std(gentoo), model.cov())]
+    [8, 7, 8]
+    >>> low, high = model.interval("body_mass_g", 0.9, given={"sex": "female"})
+    >>> model.ask("P(sex = male | body_mass_g > 5000)", table).rows
+    61
+    >>> model = model.partial_fit(table)  # another pass, over these rows or others
     """
 
     schema_: Schema
@@ -106,6 +130,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         n_squares: int | None = None,
         n_structures: int = 1,
         covariance: str = "full",
+        effort: str | float = "balanced",
         schema: Mapping[Any, object] | Schema | None = None,
         unknown: str = "missing",
         max_epochs: int = 100,
@@ -119,6 +144,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         self.n_squares = n_squares
         self.n_structures = n_structures
         self.covariance = covariance
+        self.effort = effort
         self.schema = schema
         self.unknown = unknown
         self.max_epochs = max_epochs
@@ -133,7 +159,29 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         ``partial`` is an estimator with the best model so far, or None.
         """
         with unchanged_on_failure(self):
-            self._learn(X, sample_weight, recipe_of(self))
+            self._learn(X, sample_weight, recipe_of(self), draw_seed(self.random_state))
+        return self
+
+    def fit_pieces(self, pieces: Pieces, *, sample_rows: int = 100_000) -> Self:
+        """Fit a table that does not fit into memory, from pieces of it.
+
+        ``pieces`` is a function that makes an iterator of frames or arrays for every pass, a list
+        of them, or an iterator, which is read once; a pair (frame, weights) has weights of rows.
+        A sample of ``sample_rows`` rows chooses the schema (which then is that of all rows) and
+        the structure, and is trained on as :meth:`fit` does. Training goes on over all rows, in
+        ``max_epochs`` passes at most. A table that is no longer than the sample is fitted by
+        :meth:`fit`. Of an iterator the first rows are the sample, and the others one pass.
+
+        >>> import numpy as np
+        >>> random = np.random.default_rng(0)
+        >>> pieces = [random.normal(size=(100, 2)) for _ in range(3)]
+        >>> model = sub.SubtractiveMixture(4, max_epochs=1, random_state=0)
+        >>> model.fit_pieces(pieces, sample_rows=200).sample(3).shape
+        (3, 2)
+        """
+        whole_number("sample_rows", sample_rows, 20)
+        with unchanged_on_failure(self):
+            self._learn_pieces(pieces, sample_rows, recipe_of(self))
         return self
 
     def partial_fit(self, X: AnyTable, y: object = None, sample_weight: object = None) -> Self:
@@ -144,7 +192,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         recipe = replace(recipe_of(self), max_epochs=1)
         with unchanged_on_failure(self):
             if not hasattr(self, "density_"):
-                self._learn(X, sample_weight, recipe)
+                self._learn(X, sample_weight, recipe, draw_seed(self.random_state))
                 return self
             table, weights = self._read_rows(X, sample_weight, reset=False)
             density = copy.deepcopy(self.density_)
@@ -188,14 +236,34 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         index = getattr(X, "index", None)
         return queries.predict_proba(self._view(), self._read(X), column, index)
 
+    def _html_repr(self) -> str:
+        """What notebooks show: of a fitted model its columns, else scikit-learn's diagram."""
+        if not hasattr(self, "density_"):
+            return str(estimator_html_repr(self))
+        columns = len(self.schema_.names)
+        title = f"SubtractiveMixture, fitted: {columns} {'column' if columns == 1 else 'columns'}"
+        return estimator_html(title, self.schema_, self.history_)
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
 
-    def _learn(self, given: AnyTable, sample_weight: object, recipe: Recipe) -> None:
-        seed = draw_seed(self.random_state)
+    def _learn(self, given: AnyTable, sample_weight: object, recipe: Recipe, seed: int) -> None:
         table, weights = self._read_rows(given, sample_weight, reset=True)
+        if not is_censored(table):
+            self._learn_table(table, weights, recipe, seed)
+            return
+        if recipe.structure == "auto":  # boxes of trees are exact for any number of columns
+            recipe = replace(recipe, structure="chow-liu")
+        full = start_table(table, np.random.default_rng(seed))
+        for number in range(ROUNDS):
+            self._learn_table(full, weights, recipe, seed)
+            if number < ROUNDS - 1:
+                generator = torch.Generator().manual_seed(seed + number)
+                full = redrawn_table(self._view(), table, generator)
+
+    def _learn_table(self, table: Table, weights: Floats, recipe: Recipe, seed: int) -> None:
         schema = Schema.of(table, weights, self.schema, self.unknown)
         rows = encode_rows(schema, table, weights)
         try:
@@ -209,6 +277,29 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         held_out = split(rows, recipe.validation_fraction, seed)[1]
         memory = checks.remember(self._view(), schema.variables, rows, held_out)
         self.check_, self.counts_ = memory
+        self.history_.agreement = None if self.check_ is None else self.check_.share
+
+    def _learn_pieces(self, pieces: Pieces, size: int, recipe: Recipe) -> None:
+        seed = draw_seed(self.random_state)
+        sampled = sample_table(
+            pieces,
+            size,
+            seed,
+            lambda table, weights: Schema.of(table, weights, self.schema, self.unknown),
+        )
+        self._learn(sampled.train.rows, sampled.train.weights, recipe, seed)
+        if sampled.held is None:
+            return
+        stream = EncodedStream(sampled, self.schema_, recipe.max_epochs, seed)
+        held = encode_held_out(self.schema_, sampled.held)
+        self.history_ = train_on_stream(self.density_, stream, held, progress=recipe.progress)
+        if self.history_.stopped == "interrupted":
+            interrupt = FitInterrupted(Learned(self.density_, self.history_, stream.columns))
+            interrupt.partial = copy.copy(self)
+            raise interrupt
+        # The check of the sample was of another density, and its counts are not of all rows.
+        self.check_ = checks.remember(self._view(), self.schema_.variables, held, held).check
+        self.counts_ = None
         self.history_.agreement = None if self.check_ is None else self.check_.share
 
     def _keep(self, schema: Schema, learned: Learned) -> None:
@@ -252,6 +343,7 @@ def recipe_of(mixture: SubtractiveMixture) -> Recipe:
         mixture.n_squares,
         mixture.n_structures,
         mixture.covariance,
+        mixture.effort,
         mixture.max_epochs,
         mixture.validation_fraction,
         bool(mixture.verbose),

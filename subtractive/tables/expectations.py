@@ -21,8 +21,8 @@ from subtractive.inference.evidence import Evidence
 from subtractive.inputs.base import TestFunctions
 from subtractive.inputs.test_functions import DensityAt
 from subtractive.inputs.weighted_points import WeightedPoints
+from subtractive.tables.code_sets import Sets
 from subtractive.tables.columns import Column, Numeric
-from subtractive.tables.conditions import Sets
 from subtractive.tables.joint_boxes import box_weight, joint_variables, sample_box
 from subtractive.tables.reading import Floats
 

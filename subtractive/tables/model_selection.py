@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 
@@ -39,17 +40,12 @@ from subtractive.reductions.gaussian_mixture import (
 from subtractive.regions.chow_liu import chow_liu_tree
 from subtractive.regions.graph import RegionGraph
 from subtractive.regions.trees import flat, linear_tree, random_binary_tree
-from subtractive.tables.columns import Column, Numeric
+from subtractive.tables.columns import Column
+from subtractive.tables.effort import EFFORTS, Budget, seconds_of
+from subtractive.tables.hidden_trees import HiddenTrees
 from subtractive.tables.scale_limits import limit_scales, scale_limits
-from subtractive.tables.training_rows import (
-    DitheredBatches,
-    Rows,
-    batch_size,
-    dither,
-    recode,
-    split,
-)
-from subtractive.tables.transforms import Transform, affine
+from subtractive.tables.training_data import Data
+from subtractive.tables.training_rows import DitheredBatches, Rows, batch_size, split
 from subtractive.tables.weight_average import WeightAverage
 
 KINDS = ("squared", "monotonic", "squared-monotonic")
@@ -75,6 +71,8 @@ AVERAGED, LUCK = 2.0, 0.01
 WIDE, LEAST_EPOCHS_IF_WIDE = 2000, 4
 # A mixture that starts so many nats per column behind a tree is not trained.
 REACH = 0.1
+# Nats by which one row may prefer a model, at most.
+MOST_PER_ROW = 20.0
 # Full covariances see rows with the same gaps together: of few gaps, or few patterns, only.
 MOST_PATTERNS = 32
 
@@ -85,32 +83,6 @@ class Learned(NamedTuple):
     density: Density
     history: History  # scores are those of the table
     columns: tuple[Column, ...]
-
-
-class Data(NamedTuple):
-    """Rows to train on and rows to judge by, as the codes of some columns."""
-
-    columns: tuple[Column, ...]
-    train: Rows
-    start: Rows  # to start from: spread over the cells of grids
-    valid: Rows
-
-    @classmethod
-    def of(cls, columns: tuple[Column, ...], train: Rows, valid: Rows | None, seed: int) -> Data:
-        """With rows that are spread over the cells of their grids, to start from."""
-        spread = dither(train.x, columns, torch.Generator().manual_seed(seed))
-        return cls(columns, train, train._replace(x=spread), train if valid is None else valid)
-
-    def standardised(self, seed: int) -> Data:
-        """The same rows with transforms that are lines where most of them are."""
-        columns = tuple(
-            replace(column, transform=_line(column, self.train, number))
-            if isinstance(column, Numeric)
-            else column
-            for number, column in enumerate(self.columns)
-        )
-        train, valid = (recode(rows, self.columns, columns) for rows in (self.train, self.valid))
-        return Data.of(columns, train, valid, seed)
 
 
 class FitInterrupted(KeyboardInterrupt):
@@ -143,6 +115,7 @@ class Recipe:
     num_squares: int | None
     num_structures: int
     covariance: str
+    effort: str | float
     max_epochs: int
     validation_fraction: float
     progress: bool
@@ -158,6 +131,7 @@ class Recipe:
                     f"{name} must be one of {', '.join(map(repr, choices))}, got "
                     f"{getattr(self, name)!r}."
                 )
+        seconds_of(self.effort)
         if self.num_components is not None:
             whole_number("n_components", self.num_components, 1)
         whole_number("n_structures", self.num_structures, 1)
@@ -178,22 +152,54 @@ class Recipe:
 
     def learn(self, rows: Rows, columns: tuple[Column, ...], seed: int) -> Learned:
         """Train each candidate on most of the rows, and keep what the others find most likely."""
+        budget = Budget(seconds_of(self.effort, rows.x.numel()))
         train, valid = split(rows, self.validation_fraction, seed)
-        best: Learned | None = None
+        data = Data.of(columns, train, valid, seed)
+        has_trees, best = self._may_have_hidden_trees(), Best()
         try:
-            for candidate in self._candidates(Data.of(columns, train, valid, seed), seed):
-                density = candidate.start(seed)
-                if best is not None and is_hopeless(density, best, candidate):
-                    continue
-                history = self._train(density, candidate, seed)
-                if best is None or history.best_score > best.history.best_score:
-                    best = Learned(density, history, candidate.data.columns)
-                if history.stopped == "interrupted":
-                    raise KeyboardInterrupt
+            if not has_trees or self._is_worth_gradients(data):
+                self._by_gradients(data, seed, budget, best)
+            if has_trees:
+                self._by_hidden_trees(data, seed, budget, best)
         except KeyboardInterrupt:
-            raise FitInterrupted(best) from None
-        assert best is not None
-        return best
+            raise FitInterrupted(best.learned) from None
+        assert best.learned is not None
+        return best.learned
+
+    def _may_have_hidden_trees(self) -> bool:
+        """Whether structure and size are left open."""
+        is_open = self.num_components is None and self.num_squares is None
+        is_auto = self.structure == "auto" and self.num_structures == 1
+        return is_open and is_auto and self.kind != "squared-monotonic"
+
+    def _is_worth_gradients(self, data: Data) -> bool:
+        """Whether there may be more than hidden trees find: continuous tables, or much time."""
+        families = [column.family(signed=self.kind == "squared") for column in data.columns]
+        is_continuous = self._may_start_from_em(data.start, families)
+        return is_continuous or seconds_of(self.effort) >= EFFORTS["best"]
+
+    def _by_gradients(self, data: Data, seed: int, budget: Budget, best: Best) -> None:
+        """Offer each candidate after training."""
+        for candidate in self._candidates(data, seed):
+            if best.learned is not None and budget.left < 0:
+                return
+            density = candidate.start(seed)
+            if best.learned is not None and is_hopeless(density, best.learned, candidate):
+                continue
+            history = self._train(density, candidate, seed, budget)
+            best.offer(Learned(density, history, candidate.data.columns), candidate.data)
+            if history.stopped == "interrupted":
+                raise KeyboardInterrupt
+
+    def _by_hidden_trees(self, data: Data, seed: int, budget: Budget, best: Best) -> None:
+        """Offer a mixture of hidden trees, also if the search for it is interrupted."""
+        trees = HiddenTrees(data, max_epochs=self.max_epochs, seed=seed, progress=self.progress)
+        try:
+            trees.search(budget)
+        finally:
+            if trees.members:
+                history = in_table_units(trees.history, data)
+                best.offer(Learned(trees.density, history, data.columns), data)
 
     def learn_more(
         self, density: Density, rows: Rows, columns: tuple[Column, ...], seed: int
@@ -202,13 +208,13 @@ class Recipe:
         data = Data.of(columns, rows, None, seed)
         return self._fit(density, data, 1, relative_adam(density, RATE / 10), None, seed)
 
-    def _train(self, density: Density, candidate: Candidate, seed: int) -> History:
+    def _train(self, density: Density, candidate: Candidate, seed: int, budget: Budget) -> History:
         per_epoch = math.ceil(len(candidate.data.train.x) / batch_size(candidate.data.train))
         wanted = max(candidate.num_epochs, math.ceil(candidate.num_steps / per_epoch))
         num_epochs = min(self.max_epochs, wanted)
         optimizer = relative_adam(density, RATE)
         scheduler = CosineAnnealingLR(optimizer, num_epochs, RATE / 100)
-        return self._fit(density, candidate.data, num_epochs, optimizer, scheduler, seed)
+        return self._fit(density, candidate.data, num_epochs, optimizer, scheduler, seed, budget)
 
     def _fit(
         self,
@@ -218,6 +224,7 @@ class Recipe:
         optimizer: Optimizer,
         scheduler: LRScheduler | None,
         seed: int,
+        budget: Budget | None = None,
     ) -> History:
         limits, power = scale_limits(data.columns), 1 if self.kind == "monotonic" else 2
         limit_scales(density, limits, power)
@@ -236,7 +243,7 @@ class Recipe:
             batch_size=size,
             max_epochs=num_epochs,
             patience=max(10, num_epochs // 3),
-            callbacks=[average.judge],
+            callbacks=[average.judge, lambda *_: budget is not None and budget.left <= 0],
             seed=seed,
             progress=self.progress,
         )
@@ -363,6 +370,29 @@ class Recipe:
         return chow_liu_tree(rows.x.numpy()), families
 
 
+@final
+class Best:
+    """The model that held-out rows prefer to all others so far."""
+
+    def __init__(self) -> None:
+        self.learned: Learned | None = None
+        self._scores: Tensor | None = None
+
+    def offer(self, learned: Learned, data: Data) -> None:
+        """Keep a model of the codes of ``data`` if it is better.
+
+        Differences are paired, and no row counts for more than some nats: one that both models
+        find nearly impossible does not say which of them is better.
+        """
+        with torch.no_grad():
+            scores = learned.density.log_prob(data.valid.x) + data.valid.log_abs_det_jacobian
+        if self._scores is not None:
+            gains = (scores - self._scores).clamp(-MOST_PER_ROW, MOST_PER_ROW).nan_to_num()
+            if not float((data.valid.weights * gains).sum()) > 0:
+                return
+        self.learned, self._scores = learned, scores
+
+
 def is_hopeless(density: Density, best: Learned, candidate: Candidate) -> bool:
     """Whether a start is so far behind the best model that training it would be a waste."""
     if candidate.reach == math.inf:
@@ -382,15 +412,6 @@ def in_table_units(history: History, data: Data) -> History:
         for epoch in history.epochs
     ]
     return replace(history, epochs=epochs, best_score=history.best_score + valid)
-
-
-def _line(column: Numeric, rows: Rows, number: int) -> Transform:
-    """The standardisation of a column, if it has neither bounds nor atoms."""
-    if column.atoms or math.isfinite(column.low) or math.isfinite(column.high):
-        return column.transform
-    codes = rows.x[:, number]
-    there = ~codes.isnan()
-    return affine(column.numbers(codes[there].numpy()), rows.weights[there].numpy())
 
 
 def _most_components(rows: Rows, rows_per_column: int) -> int:

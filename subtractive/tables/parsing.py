@@ -176,9 +176,7 @@ def _end(text: str, sign: str, side: int, phrase: str, column: Column | None) ->
     end = _number(text, phrase, column)
     if "=" in sign:
         return end
-    step = column.grid.step if isinstance(column, Numeric) and column.grid else 0.0
-    beside = math.nextafter(end, side * math.inf)
-    return side * max(side * end + step / 4, side * beside)
+    return math.nextafter(end, side * math.inf) if column is None else column.beside(end, side)
 
 
 def _number(text: str, phrase: str, column: Column | None = None) -> float:

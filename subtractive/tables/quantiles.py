@@ -22,15 +22,20 @@ from subtractive.tables.expectations import (
 from subtractive.tables.joint_boxes import NUM_SAMPLES, joint_variables, sample_box
 from subtractive.tables.reading import Floats
 
-# All codes, atoms beyond the others among them, are in this range; it is cut into so many cells,
-# and the cell of a quantile again and again.
-_RANGE, _FIRST_CELLS, _CELLS, _ROUNDS = BEYOND + 40.0, 320, 16, 10
+# All codes, atoms beyond the others among them, are between these points.
+_NEAR, _FAR = np.linspace(-6.0, 6.0, 49), np.geomspace(6.5, BEYOND + 40.0, 12)
+_FIRST = np.concatenate([-_FAR[::-1], _NEAR, _FAR])
+# A quantile is sought beside the place where a line between two points has its level, at these
+# shares of their distance, until it is known to this width.
+_BESIDE, _WIDTH, _MOST_ROUNDS = 8.0 ** -np.arange(1.0, 9.0), 1e-11, 60
 
 
 def cumulative(
     density: Density, evidence: Evidence, points: Mapping[int, Floats]
 ) -> dict[int, Floats]:
     """P(x_v <= t) at codes t (q,) of some variables, given that a box of evidence holds."""
+    if len(evidence) == 1:
+        return _of_box(density, evidence, points)
     log_weights = box_log_weights(density, evidence)
     shares = np.exp(log_weights - log_weights.max())
     result = {variable: np.zeros(len(codes)) for variable, codes in points.items()}
@@ -79,21 +84,48 @@ def quantile_codes(
     density: Density, evidence: Evidence, variables: Sequence[int], levels: Floats
 ) -> dict[int, Floats]:
     """The codes (q,) at which the distribution functions of variables reach levels (q,)."""
-    grid = np.linspace(-_RANGE, _RANGE, _FIRST_CELLS + 1)
-    first = cumulative(density, evidence, dict.fromkeys(variables, grid))
-    ends = {}
-    for variable, heights in first.items():
-        cell = np.clip(np.searchsorted(heights, levels, side="left") - 1, 0, _FIRST_CELLS - 1)
-        ends[variable] = np.stack([grid[cell], grid[cell + 1]], 1)  # (q, 2)
-    for _ in range(_ROUNDS):
-        edges = {v: np.linspace(e[:, 0], e[:, 1], _CELLS + 1, axis=1) for v, e in ends.items()}
-        inner = {v: e[:, 1:-1].ravel() for v, e in edges.items()}
-        for variable, heights in cumulative(density, evidence, inner).items():
-            cell = (heights.reshape(len(levels), -1) < levels[:, None]).sum(1)
-            rows = np.arange(len(levels))
-            own = edges[variable]
-            ends[variable] = np.stack([own[rows, cell], own[rows, cell + 1]], 1)
-    return {variable: ends[variable][:, 1] for variable in variables}
+    points = {}
+    for variable in variables:
+        atoms = np.array(density.families[variable].atoms)
+        # A jump at an atom is between two neighbouring numbers.
+        points[variable] = np.unique([*_FIRST, *atoms, *np.nextafter(atoms, -np.inf)])
+    brackets: dict[int, Floats] = {}
+    for _ in range(_MOST_ROUNDS):
+        for variable, found in cumulative(density, evidence, points).items():
+            before = brackets.get(variable)
+            brackets[variable] = _brackets(points[variable], found, levels, before)
+        wide = {v: b for v, b in brackets.items() if (b[1] - b[0]).max() > _WIDTH}
+        points = {v: np.unique(_beside(bracket, levels)) for v, bracket in wide.items()}
+        if not points:
+            break
+    return {variable: brackets[variable][1] for variable in variables}
+
+
+def _brackets(points: Floats, heights: Floats, levels: Floats, before: Floats | None) -> Floats:
+    """Points around each level, and the heights there: low, high, F(low), F(high), (4, q)."""
+    heights = np.maximum.accumulate(heights)  # but for rounding they are in order
+    place = np.searchsorted(heights, levels, side="left")
+    low, high = np.clip(place - 1, 0, None), np.clip(place, None, len(points) - 1)
+    found = np.stack([points[low], points[high], heights[low], heights[high]])
+    if before is None:
+        return found
+    # A level may be between a point and an end of the last bracket.
+    found[0::2] = np.where((place > 0) & (found[0] > before[0]), found[0::2], before[0::2])
+    is_inside = (place < len(points)) & (found[1] < before[1])
+    found[1::2] = np.where(is_inside, found[1::2], before[1::2])
+    return found
+
+
+def _beside(bracket: Floats, levels: Floats) -> Floats:
+    """Points inside brackets (4, q), most of them near where a line has the level."""
+    low, high, first, last = bracket
+    width = high - low
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.nan_to_num((levels - first) / (last - first), nan=0.5)
+    guess = low + width * np.clip(share, 0.0, 1.0)
+    steps = width * _BESIDE[:, None]
+    near = np.concatenate([guess[None], guess - steps, guess + steps, (low + high)[None] / 2])
+    return np.asarray(np.clip(near, low, high).ravel())
 
 
 def snapped(column: Numeric, codes: Floats) -> Floats:

@@ -12,17 +12,35 @@ import pandas as pd
 import torch
 
 from subtractive.inference.evidence import Evidence
+from subtractive.tables.code_sets import CodeSet, Sets, both
 from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.conditions import TEMPORAL
 from subtractive.tables.containers import AnyTable
-from subtractive.tables.expectations import Function, box_log_weights, expectations, one_box
+from subtractive.tables.expectations import (
+    Function,
+    box_log_weights,
+    expectations,
+    log_weights_of_sets,
+    one_box,
+)
 from subtractive.tables.joint_boxes import sample_box
-from subtractive.tables.reading import Floats, RandomState, Table, Values, is_missing, read_mapping
+from subtractive.tables.reading import (
+    Content,
+    Floats,
+    RandomState,
+    Table,
+    Values,
+    is_missing,
+    read_mapping,
+)
 from subtractive.tables.schema import Encoded
+from subtractive.tables.text_dates import format_dates
 from subtractive.tables.validation import check_weights
 from subtractive.tables.view import View
 
 # Rows that are encoded and scored at a time, which bounds the memory of a long table.
 ROWS_AT_ONCE = 2**16
+MOST_BYTES = 2**37
 
 
 def score_rows(view: View, table: Table) -> Floats:
@@ -31,9 +49,19 @@ def score_rows(view: View, table: Table) -> Floats:
     parts = [np.zeros(0)]
     for start in range(0, table.num_rows, ROWS_AT_ONCE):
         rows = encode(view, table.rows(slice(start, start + ROWS_AT_ONCE)))
-        scores = log_weights(view, rows.x) - total + rows.log_abs_det_jacobian
+        logs = log_weights(view, rows.x)
+        some = sorted(rows.censored)
+        logs[some] = log_weights_of_sets(view.density, [row_sets(view, rows, n) for n in some])
+        scores = logs - total + rows.log_abs_det_jacobian
         parts.append(np.where(rows.possible, scores, -np.inf))
     return np.concatenate(parts)
+
+
+def row_sets(view: View, rows: Encoded, row: int) -> Sets | None:
+    """What is known of a row with censored cells, and what is given."""
+    x = rows.x[row].tolist()
+    points = {v: CodeSet(code) for v, code in enumerate(x) if code == code}
+    return both(view.sets, {**points, **rows.censored[row]})
 
 
 def mean_score(view: View, table: Table, sample_weight: object) -> float:
@@ -104,6 +132,7 @@ def sample(
 ) -> AnyTable:
     """Exact samples given sets of values, of the columns of a view or of those named."""
     count = _count(1 if n_samples is None else n_samples)
+    check_memory(count, view)
     x = draw(view, count, as_generator(random_state))
     values = view.schema.decode(x)
     for raw in read_mapping(view.values):  # as given, not as encoded and back
@@ -129,6 +158,16 @@ def draw(view: View, count: int, generator: torch.Generator) -> torch.Tensor:
     return drawn
 
 
+def check_memory(count: int, view: View) -> None:
+    """Refuse more samples than any machine holds at a time, before the memory runs out."""
+    needed = 8 * count * len(view.schema.variables)
+    if needed > MOST_BYTES:
+        raise ValueError(
+            f"{count} samples take {needed / 1e9:.0f} GB of memory at least. Draw fewer at a "
+            "time; the command line, subtractive sample, writes any number to a file."
+        )
+
+
 def check_count(n_samples: int | None, table: Table) -> None:
     """A table of given values yields a sample for each row, and no other number."""
     if n_samples not in (None, table.num_rows):
@@ -145,11 +184,13 @@ def impute(
     rows = encode(view, table)
     check_rows(rows)
     if n_draws is None:
-        return _filled(view, table, like, _typical(view, rows.x))
+        return _filled(view, table, like, _typical(view, rows))
     generator = as_generator(random_state)
     tables = []
     for _ in range(_count(n_draws)):
         x = _drawn_rows(view, rows.x, generator)
+        for row in sorted(rows.censored):
+            x[row] = draw(replace(view, sets=_possible(row_sets(view, rows, row))), 1, generator)
         tables.append(_filled(view, table, like, view.schema.decode(x)))
     return tables
 
@@ -162,8 +203,11 @@ def _filled(
         if name in view.schema.aside:
             columns[name] = np.full(table.num_rows, None, dtype=object)
         else:
-            gaps = is_missing(raw.values)
-            columns[name] = np.where(gaps, filled[name], raw.values) if gaps.any() else raw.values
+            gaps, values = is_missing(raw.values), filled[name]
+            if raw.content is Content.TEXT and name in view.schema.place:
+                fmt = view.schema.column(name).text_format
+                values = format_dates(np.asarray(values, dtype=np.float64), fmt) if fmt else values
+            columns[name] = np.where(gaps, values, raw.values) if gaps.any() else raw.values
     return view.schema.build(columns, like)
 
 
@@ -180,10 +224,17 @@ def _drawn_rows(view: View, x: torch.Tensor, generator: torch.Generator) -> torc
     return drawn
 
 
-def _typical(view: View, x: torch.Tensor) -> dict[Hashable, Values]:
+def _possible(sets: Sets | None) -> Sets:
+    if sets is None:
+        raise ValueError("a row contradicts what is given: nothing can be conditioned on it.")
+    return sets
+
+
+def _typical(view: View, rows: Encoded) -> dict[Hashable, Values]:
     """The mean, or the most probable state, of every variable that has gaps in rows (n, d)."""
+    x = rows.x
     gaps = [v for v in view.variables.values() if bool(x[:, v].isnan().any())]
-    numbers = row_expectations(view, x, gaps)
+    numbers = row_expectations(view, rows, gaps)
     filled: dict[Hashable, Values] = {}
     for name in view.names:
         place = view.schema.place.get(name)
@@ -205,8 +256,19 @@ def _typical_values(column: Column, numbers: Floats) -> Values:
     return column.decode(np.nan_to_num(numbers).argmax(1).astype(np.float64))
 
 
-def row_expectations(view: View, x: torch.Tensor, variables: Sequence[int]) -> dict[int, Floats]:
+def row_expectations(view: View, rows: Encoded, variables: Sequence[int]) -> dict[int, Floats]:
     """Means (n, 1) of numbers, and probabilities (n, v) of states, given each of rows (n, d)."""
+    found = _row_expectations(view, rows.x, variables)
+    for row in sorted(rows.censored):
+        part = replace(view, sets=_possible(row_sets(view, rows, row)))
+        asked = [v for v in variables if bool(rows.x[row, v].isnan())]
+        means = _row_expectations(part, torch.full_like(rows.x[:1], math.nan), asked)
+        for variable, numbers in means.items():
+            found[variable][row] = numbers[0]
+    return found
+
+
+def _row_expectations(view: View, x: torch.Tensor, variables: Sequence[int]) -> dict[int, Floats]:
     columns, boxes = view.schema.variables, view.evidence
     functions = {variable: _summary(columns[variable]) for variable in variables}
     parts = [with_rows(one_box(boxes, box), x)[0] for box in range(len(boxes))]
@@ -239,10 +301,14 @@ def _box_shares(view: View, x: torch.Tensor) -> Floats:
 
 def predict(view: View, table: Table, column: Hashable, index: pd.Index | None) -> pd.Series:
     """The mean, or the most probable value, of a column given the others of each row."""
-    place, x = _others(view, table, column)
-    numbers = row_expectations(view, x, [place])[place]
+    place, rows = _others(view, table, column)
+    numbers = row_expectations(view, rows, [place])[place]
     target = view.schema.variables[place]
-    values = numbers[:, 0] if isinstance(target, Numeric) else _typical_values(target, numbers)
+    values = _typical_values(target, numbers)
+    if target.kind in TEMPORAL:
+        values = view.schema.build_series({column: values})[column]
+    elif isinstance(target, Numeric):
+        values = numbers[:, 0]
     return pd.Series(values, index=index, name=column)
 
 
@@ -250,18 +316,18 @@ def predict_proba(
     view: View, table: Table, column: Hashable, index: pd.Index | None
 ) -> pd.DataFrame:
     """The probabilities of a column's values given the other columns of each row."""
-    place, x = _others(view, table, column)
+    place, rows = _others(view, table, column)
     target = view.schema.variables[place]
     if not isinstance(target, States):
         raise ValueError(
             f"column {column!r} holds numbers with a density, not categories: ask for its "
             "distribution with cdf or quantile."
         )
-    numbers = row_expectations(view, x, [place])[place]
+    numbers = row_expectations(view, rows, [place])[place]
     return pd.DataFrame(numbers, index=index, columns=pd.Index(target.values, name=column))
 
 
-def _others(view: View, table: Table, column: Hashable) -> tuple[int, torch.Tensor]:
+def _others(view: View, table: Table, column: Hashable) -> tuple[int, Encoded]:
     """The variable of a column, and rows (n, d) in which it is missing."""
     view.schema.check_names([column], "predict")
     if column not in view.variables:
@@ -271,8 +337,12 @@ def _others(view: View, table: Table, column: Hashable) -> tuple[int, torch.Tens
     x = rows.x.clone()
     x[:, place] = math.nan
     impossible = {n: w for n, w in rows.impossible.items() if view.variables.get(n) != place}
-    check_rows(rows._replace(impossible=impossible))
-    return place, x
+    censored = {
+        row: {v: s for v, s in c.items() if v != place} for row, c in rows.censored.items()
+    }
+    rows = rows._replace(x=x, impossible=impossible, censored=censored)
+    check_rows(rows)
+    return place, rows
 
 
 def as_generator(random_state: RandomState) -> torch.Generator:

@@ -53,11 +53,25 @@ class RawColumn:
     categories: tuple[Hashable, ...] | None = None  # those that a categorical dtype declares
     dtype: np.dtype[Any] = np.dtype(np.float64)  # of numbers: the precision they have
     note: str = ""  # why a column of other objects cannot be modelled
+    # Of censored cells: both ends, and whether they are open, (n, 4); NaN of other cells.
+    intervals: Floats | None = None
 
     @property
     def missing(self) -> npt.NDArray[np.bool_]:
         """Where there is no value, (n,)."""
         return is_missing(self.values)
+
+    @property
+    def censored(self) -> npt.NDArray[np.bool_]:
+        """Where only an interval of numbers is known, (n,)."""
+        if self.intervals is None:
+            return np.zeros(len(self.values), dtype=bool)
+        return ~np.isnan(self.intervals[:, 0])
+
+    def rows(self, rows: Index) -> RawColumn:
+        """Some of the rows."""
+        intervals = None if self.intervals is None else self.intervals[rows]
+        return replace(self, values=self.values[rows], intervals=intervals)
 
 
 class Table(NamedTuple):
@@ -74,7 +88,7 @@ class Table(NamedTuple):
 
     def rows(self, rows: Index) -> Table:
         """Some of the rows."""
-        columns = tuple(replace(column, values=column.values[rows]) for column in self.columns)
+        columns = tuple(column.rows(rows) for column in self.columns)
         count = len(columns[0].values) if columns else 0
         return Table(columns, self.container, count)
 
@@ -131,23 +145,28 @@ def _read_series(series: nw.Series[Any], name: Hashable) -> RawColumn:
     if dtype == nw.Time:
         return read_objects(series.to_list(), name)
     if dtype in (nw.Categorical, nw.Enum):
-        declared = tuple(series.cat.get_categories().to_list())
         raw = read_objects(_listed(series), name)
+        if not hasattr(series.to_native(), "cat") and series.implementation.is_pandas_like():
+            return raw  # a dictionary of Arrow, whose categories pandas does not show
+        declared = tuple(series.cat.get_categories().to_list())
         # The categories of a dtype may be anything that has a name of its own.
         return replace(raw, categories=declared) if raw.content is Content.TEXT else raw
     if dtype in (nw.String, nw.Object):
         return read_objects(_listed(series), name)
-    return _other(_listed(series), name, f"its type is {dtype}")
+    listed = _listed(series)
+    raw = read_objects(listed, name)
+    return raw if raw.intervals is not None else _other(listed, name, f"its type is {dtype}")
 
 
 def _read_numbers(series: nw.Series[Any], name: Hashable) -> RawColumn:
     dtype = series.dtype
+    whole = dtype.is_integer()
+    ends = (series.min(), series.max()) if whole else ()
+    if any(not _is_gone(end) and abs(int(end)) > _LARGEST_WHOLE for end in ends):
+        return _other(_listed(series), name, TOO_LARGE)
     values = np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
     if dtype == nw.Boolean:
         return RawColumn(name, values, Content.BOOLEAN)
-    whole = dtype.is_integer()
-    if whole and bool((np.abs(values) > _LARGEST_WHOLE).any()):
-        return _other(_listed(series), name, TOO_LARGE)
     precision = np.dtype(np.float32 if dtype == nw.Float32 else np.float64)
     return RawColumn(name, values, Content.WHOLE if whole else Content.REAL, None, precision)
 
@@ -170,6 +189,8 @@ def _listed(series: nw.Series[Any]) -> list[object]:
 
 def read_objects(values: Sequence[object], name: Hashable) -> RawColumn:
     """A column of plain Python objects, which must be alike to be modelled."""
+    if (censored := _read_intervals(values, name)) is not None:
+        return censored
     present = [value for value in values if not _is_gone(value)]
     contents = {_content_of_one(value) for value in present}
     if contents == {Content.REAL, Content.WHOLE}:
@@ -186,6 +207,39 @@ def read_objects(values: Sequence[object], name: Hashable) -> RawColumn:
         return RawColumn(name, _objects(values), content)
     numbers = [np.nan if _is_gone(value) else number_of(value) for value in values]
     return RawColumn(name, np.array(numbers, dtype=np.float64), content)
+
+
+def _read_intervals(values: Sequence[object], name: Hashable) -> RawColumn | None:
+    """A column of numbers some of which are intervals; ``None`` if it is something else.
+
+    Cells are ``pandas.Interval``, or tuples ``(low, high)`` beside numbers or with an open end.
+    """
+    ends = [_ends(value) for value in values]
+    if not any(ends):
+        return None
+    rest = [None if end else value for value, end in zip(values, ends, strict=True)]
+    pairs = [value for value in values if isinstance(value, tuple)]
+    if len(pairs) == len(values) and not any(None in pair for pair in pairs):
+        return None  # pairs of numbers may be anything
+    numbers = read_objects(rest, name)
+    if numbers.content not in (Content.REAL, Content.WHOLE):
+        return None
+    return replace(numbers, intervals=np.array([end or [np.nan] * 4 for end in ends]))
+
+
+def _ends(value: Any) -> list[float] | None:  # noqa: ANN401 - any cell
+    """The ends of an interval, and whether they are open."""
+    is_interval = type(value).__name__ == "Interval" and hasattr(value, "closed")
+    if not is_interval and not (isinstance(value, tuple) and len(value) == 2):
+        return None
+    low, high = (value.left, value.right) if is_interval else value
+    try:
+        low = -np.inf if low is None else number_of(low)
+        high = np.inf if high is None else number_of(high)
+    except (TypeError, ValueError):
+        return None
+    are_open = [float(value.open_left), float(value.open_right)] if is_interval else [0.0, 0.0]
+    return [low, high, *are_open] if low <= high else None
 
 
 def number_of(value: Any) -> float:  # noqa: ANN401 - whatever a table holds
@@ -217,13 +271,6 @@ def _content_of_one(value: object) -> Content:
         (Number, Content.REAL),
     )
     return next((content for kind, content in kinds if isinstance(value, kind)), Content.OTHER)
-
-
-def _too_large(name: Hashable) -> ValueError:
-    return ValueError(
-        f"column {name!r} holds whole numbers beyond 2**53, which cannot be told apart in double "
-        "precision. Rescale it, drop it if it is an identifier, or make it text."
-    )
 
 
 def _is_gone(value: object) -> bool:

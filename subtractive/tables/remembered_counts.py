@@ -15,8 +15,8 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from subtractive.tables.code_sets import CodeSet, Sets, both
 from subtractive.tables.columns import Column, Numeric, States
-from subtractive.tables.conditions import CodeSet, Sets, both
 from subtractive.tables.reading import Floats
 from subtractive.tables.receipts import Matches
 

@@ -15,12 +15,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from subtractive.tables.code_sets import CodeSet
 from subtractive.tables.column_inference import check_finite
 from subtractive.tables.column_types import DataWarning
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.containers import AnyTable, Container, as_objects
-from subtractive.tables.reading import Floats, RawColumn, Table, Values
+from subtractive.tables.reading import Content, Floats, RawColumn, Table, Values
 from subtractive.tables.schema_inference import infer_parts, listed
+from subtractive.tables.text_dates import format_dates, parse_dates
 from subtractive.tables.validation import check_weights, read_table
 
 ERROR, MISSING = "error", "missing"  # what a value means that no row of training had
@@ -32,6 +34,7 @@ class Encoded(NamedTuple):
     x: Tensor  # (n, d) in float64, NaN where missing
     log_abs_det_jacobian: Floats  # (n,): what to add to log-densities of x for those of the table
     impossible: Mapping[Hashable, npt.NDArray[np.bool_]]  # by column: rows that cannot be, (n,)
+    censored: Mapping[int, dict[int, CodeSet]] = MappingProxyType({})  # by row and variable
 
     @property
     def possible(self) -> npt.NDArray[np.bool_]:
@@ -48,6 +51,10 @@ class Schema:
     Make one with :meth:`infer`. Two columns that are equal in every row are one variable; a
     constant column is none, and neither is one that is set aside: an identifier or free text.
     It prints as a table of what each column was taken for, and why.
+
+    >>> schema = sub.tables.Schema.infer(sub.data.penguins(), schema={"year": "continuous"})
+    >>> [str(name) for name in schema.names][:2]
+    ['species', 'island']
     """
 
     names: tuple[Hashable, ...]
@@ -107,18 +114,31 @@ class Schema:
         """Some or all columns of a table, as the model's variables; other ones are missing."""
         codes = np.full((num_rows, len(self.variables)), np.nan)
         log_abs_det_jacobian = np.zeros(num_rows)
-        impossible = {}
+        impossible: dict[Hashable, npt.NDArray[np.bool_]] = {}
+        censored: dict[int, dict[int, CodeSet]] = {}
         modelled = [raw for raw in columns if raw.name not in self.aside]
-        for raw in modelled:
+        for raw in map(self.as_dates, modelled):
             self.check_type(raw)
             if raw.name in self.constants:
                 wrong = ~raw.missing & (raw.values != self.constants[raw.name])
             else:
                 number = self.place[raw.name]
                 wrong = _add(self.variables[number], raw, codes[:, number], log_abs_det_jacobian)
+                for row, one in _sets(self.variables[number], raw).items():
+                    wrong[row] = one.is_empty
+                    censored.setdefault(row, {})[number] = one
             if bool(wrong.any()):
                 impossible[raw.name] = wrong
-        return Encoded(torch.from_numpy(codes), log_abs_det_jacobian, MappingProxyType(impossible))
+        return Encoded(
+            torch.from_numpy(codes), log_abs_det_jacobian, MappingProxyType(impossible), censored
+        )
+
+    def as_dates(self, raw: RawColumn) -> RawColumn:
+        """A column whose dates are held as text in microseconds, others as they are."""
+        fmt = self.column(raw.name).text_format if raw.name in self.place else ""
+        if not fmt or raw.content is not Content.TEXT:
+            return raw
+        return replace(raw, values=parse_dates(raw.values, fmt), content=Content.DATE)
 
     def encode_table(self, table: Table) -> Encoded:
         """A whole table with the columns of this schema, by their order."""
@@ -144,11 +164,12 @@ class Schema:
 
     def build(self, columns: Mapping[Hashable, Values], like: AnyTable = None) -> AnyTable:
         """A table of the users' kind from columns of values."""
-        objects = {
-            name: as_objects(values, self.column(name).kind)
-            for name, values in columns.items()
-            if name in self.place and self.container.holds_objects(name)
-        }
+        objects = {}
+        for name, values in columns.items():
+            if name in self.place and (fmt := self.column(name).text_format):
+                objects[name] = values if values.dtype == object else format_dates(values, fmt)
+            elif name in self.place and self.container.holds_objects(name):
+                objects[name] = as_objects(values, self.column(name).kind)
         return self.container.build({**columns, **objects}, like)
 
     def build_series(self, columns: Mapping[Hashable, Values]) -> dict[Hashable, Any]:
@@ -198,14 +219,18 @@ class Schema:
         return str(self.to_frame().to_string(max_colwidth=60))
 
     def _repr_html_(self) -> str:
-        return str(self.to_frame().to_html())
+        return str(self.to_frame().to_html(max_rows=30))
 
     def report_unknown(self, columns: Sequence[RawColumn]) -> None:
         """Refuse values that no row of the training table had, or tell of them."""
         found = []
         for raw in columns:
             column = self.variables[self.place[raw.name]] if raw.name in self.place else None
-            if isinstance(column, States) and bool((strange := column.unknown(raw.values)).any()):
+            dates = self.as_dates(raw)
+            strange = dates.missing & ~raw.missing
+            if isinstance(column, States):
+                strange = strange | column.unknown(dates.values)
+            if bool(strange.any()):
                 found.append((raw.name, raw.values[strange].tolist()))
         if not found:
             return
@@ -269,6 +294,18 @@ def _add(
     )
     codes[new] = own[new]
     return np.asarray(~possible | differs)
+
+
+def _sets(column: Column, raw: RawColumn) -> dict[int, CodeSet]:
+    """The codes in which each censored cell is, by row."""
+    if raw.intervals is None:
+        return {}
+    sets = {}
+    for row in np.flatnonzero(raw.censored).tolist():
+        low, high, low_is_open, high_is_open = raw.intervals[row].tolist()
+        low = column.beside(low, 1) if low_is_open else low
+        sets[row] = column.between(low, column.beside(high, -1) if high_is_open else high)
+    return sets
 
 
 def _without(values: Values, rows: npt.NDArray[np.bool_]) -> Values:

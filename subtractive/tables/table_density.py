@@ -12,6 +12,7 @@ import pandas as pd
 
 from subtractive.tables import asking, checks, queries, summaries
 from subtractive.tables.containers import AnyTable
+from subtractive.tables.display import view_html, view_text
 from subtractive.tables.reading import Floats, RandomState, Table
 from subtractive.tables.receipts import Check, Receipt
 from subtractive.tables.view import Given, View
@@ -160,11 +161,17 @@ class TableQueries(ABC):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TableDensity(TableQueries):
     """The density of some columns, given sets of values: what conditioning and marginals give."""
 
     view: View
+
+    def __repr__(self) -> str:
+        return view_text(self.view)
+
+    def _repr_html_(self) -> str:
+        return view_html(self.view)
 
     def _view(self) -> View:
         return self.view

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from torch import Tensor
 
 from subtractive.numerics import validation
 from subtractive.tables.containers import AnyTable
@@ -19,6 +20,8 @@ def read_table(given: AnyTable, estimator: object = None) -> Table:
                 "feature(s) while a minimum of 1 is required."
             )
         return table
+    if isinstance(given, Tensor):
+        given = given.detach().cpu().numpy()
     if isinstance(given, np.ndarray) and given.dtype.kind in "USMm":
         raise ValueError(
             f"an array of numbers was expected, got one of {given.dtype}. For text and dates pass "
@@ -26,6 +29,8 @@ def read_table(given: AnyTable, estimator: object = None) -> Table:
         )
     from sklearn.utils import check_array  # which takes long to import
 
+    if isinstance(given, Tensor):
+        given = given.detach().cpu().numpy()
     if isinstance(given, np.ma.MaskedArray):  # what is masked is missing
         is_numeric = given.dtype.kind in "biuf"
         given = np.ma.filled(given.astype(np.float64), np.nan) if is_numeric else given

@@ -11,9 +11,10 @@ import numpy as np
 
 from subtractive.densities.base import Density
 from subtractive.inference.evidence import Evidence
+from subtractive.tables.code_sets import CodeSet, Sets, both
 from subtractive.tables.column_types import DataWarning
 from subtractive.tables.columns import Numeric
-from subtractive.tables.conditions import CodeSet, Sets, as_evidence, both, event_sets, given_sets
+from subtractive.tables.conditions import as_evidence, event_sets, given_sets
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.expectations import box_log_weights
 from subtractive.tables.memory import Memory

@@ -8,12 +8,12 @@ from oracles import mp_log_square_integral
 from registry import every_kind
 
 import subtractive as sub
-from subtractive.circuits import evaluation, fused_path
-from subtractive.circuits.evaluation import evaluate, leaves_of, reference
-from subtractive.circuits.fused_path import FusedLayers
+from subtractive.circuits import evaluation, row_blocks
+from subtractive.circuits.evaluation import ForwardPass, evaluate, leaves_of, reference
 from subtractive.circuits.gram_sandwich import NARROW_FROM
 from subtractive.inference.partition import square_integrals
 from subtractive.numerics.scaled import log_sum_of_squares
+from subtractive.regions.folding import traverse
 
 REAL, SINGLE = torch.float64, torch.float32
 TREES = {
@@ -63,7 +63,7 @@ def by_reference(p, x):
         return torch.ones(root.shape[1], dtype=torch.bool)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fused_path, "underflowed", every_row)
+        patch.setattr(evaluation, "underflowed", every_row)
         return value_and_gradients(p, x)
 
 
@@ -212,9 +212,9 @@ def test_deep_circuits_lose_nothing():
     x = torch.randn(50, 60, generator=torch.Generator().manual_seed(0))
     for source in (circuit.values_at(x), square_integrals(circuit)):
         schedule, layers = circuit.schedule, circuit.sum_layers
-        rule = FusedLayers(schedule, layers)
+        rule = ForwardPass(schedule, layers)
         leaves = leaves_of(schedule, source)
-        evaluation.traverse(schedule, rule.scale_leaves(leaves), rule)
+        traverse(schedule, rule.scale_leaves(leaves), rule)
         assert rule.rows_to_repeat() is None
         sign, log_abs = reference(schedule, layers, source)
         squares = log_abs.diagonal(dim1=-2, dim2=-1) if sign.dim() == 4 else 2 * log_abs
@@ -305,7 +305,7 @@ def test_blocks_of_rows_with_grams_give_the_same_as_one(tree, block, monkeypatch
     x[torch.rand(x.shape, generator=torch.Generator().manual_seed(4)) < 0.3] = math.nan
     x[7, ::2], x[7, 1::2] = 300.0, -300.0
     value, grads = value_and_gradients(p, x)
-    monkeypatch.setattr(evaluation, "_BLOCK", block)
+    monkeypatch.setattr(row_blocks, "_BLOCK", block)
     pieces, other_grads = value_and_gradients(p, x)
     torch.testing.assert_close(pieces, value, rtol=1e-12, atol=1e-12)
     for grad, other in zip(grads, other_grads, strict=True):

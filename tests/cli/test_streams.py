@@ -109,6 +109,63 @@ def test_imputation_fills_known_columns_and_leaves_the_others(name, run, folder)
     pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), filled)
 
 
+@pytest.mark.parametrize("name", ["people.csv", "people.parquet"])
+@LEFT
+def test_every_row_of_a_table_is_asked(name, run, folder):
+    """The oracle asks one row at a time, with what it holds as evidence."""
+    model = sub.load(folder / "model")
+    words = ["query", "model", name, "--probability", "age>50", "--mean", "age"]
+    answers = table(run(*words, "--part", "1/5"))
+    assert list(answers) == ["probability", "mean_age"]
+    rows = people().head(len(answers))
+    for number, row in enumerate(rows[["city", "owner"]].to_dict("records")):
+        given = {k: v for k, v in row.items() if not pd.isna(v)}
+        expected = model.probability({"age": (50.05, None)}, given=given)
+        assert float(answers["probability"][number]) == pytest.approx(expected, rel=1e-9)
+        mean = model.mean(given=given)["age"]
+        assert float(answers["mean_age"][number]) == pytest.approx(mean, rel=1e-9)
+    whole = table(run(*words))
+    pd.testing.assert_frame_equal(whole.head(len(answers)), answers)
+    assert len(whole) == 500
+
+
+def test_columns_may_be_absent_or_given_to_a_question(run, folder):
+    model = sub.load(folder / "model")
+    Path("some.csv").write_text("owner\nTrue\nFalse\n")
+    found = table(run("query", "model", "some.csv", "--probability", "city=Oslo"))["probability"]
+    for number, owner in enumerate((True, False)):
+        expected = model.probability({"city": ["Oslo"]}, given={"owner": owner})
+        assert float(found[number]) == pytest.approx(expected, rel=1e-9)
+    words = ["query", "model", "some.csv", "--probability", "city=Oslo", "--given", "age=40"]
+    expected = model.probability({"city": ["Oslo"]}, given={"owner": True, "age": 40})
+    assert float(table(run(*words))["probability"][0]) == pytest.approx(expected, rel=1e-9)
+    words = ["query", "model", "some.csv", "--probability", "age>50", "--probability", "age<40"]
+    assert table(run(*words))["probability"].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.usefixtures("run")
+def test_a_mean_of_texts_or_evidence_is_refused(capsys):
+    assert main(["query", "model", "people.csv", "--mean", "city"]) == 2
+    assert "column 'city' has no mean" in capsys.readouterr().err
+    assert main(["query", "model", "people.csv", "--mean", "age", "--given", "age=4"]) == 2
+    assert "its mean is not asked" in capsys.readouterr().err
+
+
+def test_more_rows_than_memory_holds_are_streamed(folder):
+    """A reader who has seen enough ends the command; nothing was allocated for all rows."""
+    command = f'"{sys.executable}" -m subtractive sample model -n 99999999999 | head -n 3'
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 3
+
+
 @LEFT
 def test_imputation_writes_parquet_in_pieces(run, folder, tmp_path):
     run("impute", "model", "people.parquet", "-o", tmp_path / "filled.parquet")
@@ -234,10 +291,17 @@ def large(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("command", ["score", "impute"])
-def test_memory_does_not_grow_with_the_rows(command, large):
+COMMANDS = {
+    "score": [],
+    "impute": [],
+    "query": ["--probability", "c1>0"],
+}
+
+
+@pytest.mark.parametrize(("command", "more"), COMMANDS.items(), ids=COMMANDS)
+def test_memory_does_not_grow_with_the_rows(command, more, large):
     small, more = (
-        peak_memory(RUN, [command, "model", f"{rows}.csv", "-o", "out.csv"], large)
+        peak_memory(RUN, [command, "model", f"{rows}.csv", "-o", "out.csv", *more], large)
         for rows in SIZES
     )
     assert more - small < 24

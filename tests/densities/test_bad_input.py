@@ -37,11 +37,6 @@ FIRST, OTHERS = torch.tensor([True, False, False]), torch.tensor([False, True, T
 
 # what was asked -> (how, what the message says: what was expected, what came, what to do)
 TABLES = {
-    "one row without its axis": (
-        torch.zeros(3),
-        r"x must have shape \(rows, 3\), one column per variable, got \(3,\).*pass x\[None\]",
-    ),
-    "three axes": (torch.zeros(1, 4, 3), r"shape \(rows, 3\).*got \(1, 4, 3\)"),
     "a number": (3.0, r"shape \(rows, 3\).*got \(\)"),
     "too few columns": (torch.zeros(4, 2), r"shape \(rows, 3\).*got \(4, 2\)"),
     "too many columns": (np.zeros((4, 4)), r"shape \(rows, 3\).*got \(4, 4\)"),
@@ -64,6 +59,28 @@ TABLES = {
     "infinity": (torch.full((1, 3), INF), "variable 0 .* needs finite values, got inf.*write NaN"),
     "minus infinity": ([[0.0, -INF, 0.0]], "variable 1 .* needs finite values, got -inf"),
 }
+
+# What has other axes than a table; log_prob alone takes them.
+OTHER_AXES = {
+    "one row without its axis": (
+        torch.zeros(3),
+        r"x must have shape \(rows, 3\), one column per variable, got \(3,\).*pass x\[None\]",
+    ),
+    "three axes": (torch.zeros(1, 4, 3), r"shape \(rows, 3\).*got \(1, 4, 3\)"),
+}
+
+
+@pytest.mark.parametrize(("x", "message"), OTHER_AXES.values(), ids=OTHER_AXES)
+def test_queries_of_tables_refuse_other_axes(x, message):
+    p = gaussian()
+    for ask in (
+        p.log_square,
+        p.log_marginal,
+        p.impute,
+        lambda x: p.log_conditional(x, torch.ones(3) > 0, torch.zeros(3) > 0),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ask(x)
 
 
 @pytest.mark.parametrize(("x", "message"), TABLES.values(), ids=TABLES)

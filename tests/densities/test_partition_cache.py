@@ -10,7 +10,7 @@ import torch
 
 import subtractive as sub
 from subtractive.circuits.weights import PositiveWeights
-from subtractive.densities import partition_cache
+from subtractive.inference import partition
 
 
 def squared(seed=0, **settings):
@@ -147,20 +147,20 @@ def test_copies_files_and_deleted_densities_take_nothing_along():
         sizes.append(file.getbuffer().nbytes)
         density.log_prob(x)
     assert sizes[0] == sizes[1]
-    assert partition_cache.recall(copy.deepcopy(density)) is None
+    assert partition.recall(copy.deepcopy(density)) is None
     gc.collect()
-    count = len(partition_cache._KNOWN)
+    count = len(partition._KNOWN)
     del density
     gc.collect()
-    assert len(partition_cache._KNOWN) == count - 1
+    assert len(partition._KNOWN) == count - 1
 
 
 @torch.no_grad()
 def test_densities_of_very_many_numbers_are_not_copied(monkeypatch):
-    monkeypatch.setattr(partition_cache, "MOST_NUMBERS", 10)
+    monkeypatch.setattr(partition, "MOST_NUMBERS", 10)
     density = squared()
     density.log_partition()
-    assert partition_cache.recall(density) is None
+    assert partition.recall(density) is None
 
 
 @torch.no_grad()

@@ -117,7 +117,10 @@ def test_dragging_over_a_density_selects_an_interval_and_all_follows(tab, model,
     heights = [float(row) for row in tab.locator("#samples td:nth-child(2)").all_inner_texts()]
     assert len(heights) == 6
     assert all(low <= height <= high for height in heights)
-    assert f"given = {{'height': ({float(low)}, {float(high)})}}" in tab.locator("#python").inner_text()
+    assert (
+        f"given = {{'height': ({float(low)}, {float(high)})}}"
+        in tab.locator("#python").inner_text()
+    )
 
 
 def test_while_dragging_pictures_follow_and_only_the_newest_selection_is_asked(tab):
@@ -221,6 +224,17 @@ def test_a_link_carries_the_selection_to_another_tab_which_goes_its_own_way(tab,
     settle(tab, selected)
     assert set(given(other)) == {"height", "city"}
     assert given(tab) == selected
+
+
+def test_a_link_draws_its_selection_where_it_is(tab, address):
+    link = quote(json.dumps({"given": {"height": {"range": [170, None]}}}))
+    tab.goto("about:blank")
+    tab.goto(f"{address}#{link}")
+    settle(tab, {"height": {"range": [170, None]}})
+    over = tab.locator("[data-key='height'] .u-over").bounding_box()
+    mark = tab.locator("[data-key='height'] .mark").bounding_box()
+    assert abs(mark["x"] + mark["width"] - over["x"] - over["width"]) < 3
+    assert 0.2 < mark["width"] / over["width"] < 0.8
 
 
 def test_a_link_with_nonsense_shows_the_page_or_says_why(tab, address):

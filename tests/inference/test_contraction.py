@@ -8,14 +8,12 @@ from oracles import all_states, mp_log_partition, mp_log_square_integral
 from registry import every_kind
 
 import subtractive as sub
-from subtractive.circuits.evaluation import evaluate, leaves_of
-from subtractive.circuits.fused_path import FusedLayers
-from subtractive.circuits.traversal import traverse
+from subtractive.circuits.evaluation import ForwardPass, evaluate, leaves_of
 from subtractive.inference.contraction import contraction_schedule
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import MISSING, OBSERVED, labels, square_leaves
 from subtractive.numerics.scaled import log_sum, log_sum_of_squares
-from subtractive.regions.folding import CONTRACTION, fold, reroot
+from subtractive.regions.folding import CONTRACTION, fold, reroot, traverse
 
 REAL = torch.float64
 TREES = {
@@ -187,7 +185,7 @@ def test_a_linear_tree_of_which_one_end_is_observed_makes_no_gram_for_a_row(know
     for observed in (torch.arange(7) < known, torch.arange(7) >= known):
         schedule = schedule_for(p, observed)
         assert schedule.calls[-1].kind == CONTRACTION
-        rule = FusedLayers(schedule, p.circuit.sum_layers)
+        rule = ForwardPass(schedule, p.circuit.sum_layers)
         leaves = leaves_of(schedule, square_leaves(p.circuit, evidence_of(p, rows(), observed)))
         shapes = []
 

@@ -10,6 +10,7 @@ from oracles import mp_log_partition
 from registry import DISCRETE, FAMILIES, GRAPHS, LAYERS, WEIGHTS, build, domain
 
 import subtractive as sub
+from subtractive.inference import partition
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import log_integral, log_square_integral
 from subtractive.inference.partition import (
@@ -131,6 +132,21 @@ def test_additive_models_are_never_warned_about():
         warnings.simplefilter("error")
         sub.SquaredCircuit(circuit).log_partition()
         check_cancellation(circuit, log_square_partition(circuit))
+
+
+def test_z_is_only_perturbed_where_something_is_negative(monkeypatch):
+    circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=2, seed=0, dtype=torch.float64)
+    perturbed = []
+    exact = partition._perturbed_root
+    monkeypatch.setattr(
+        partition, "_perturbed_root", lambda *given: perturbed.append(1) or exact(*given)
+    )
+    sub.SquaredCircuit(circuit).log_partition()  # real weights that start positive
+    assert not perturbed
+    with torch.no_grad():
+        circuit.sum_layers[0].weights.value[0, 0, 0] *= -1
+    sub.SquaredCircuit(circuit).log_partition()
+    assert perturbed
 
 
 @pytest.mark.parametrize(

@@ -47,19 +47,20 @@ def read_regions(schedule):
     ]
 
 
-@pytest.mark.parametrize("sum_inputs", [False, True])
+@pytest.mark.parametrize("every", [0, 1, 2])
 @given(tree=nested(), seed=st.integers(0, 3))
 @settings(max_examples=60)
-def test_every_region_has_one_place_and_reads_its_children(tree, seed, sum_inputs):
+def test_every_region_has_one_place_and_reads_its_children(tree, seed, every):
     graph = sub.RegionGraph.from_nested(tree)
     labels = {region: region % (seed + 1) for region in graph.input_regions}
-    schedule = fold(upward(graph, labels, sum_inputs=sum_inputs))
+    summed = graph.input_regions[::every] if every else ()
+    schedule = fold(upward(graph, labels, summed=summed))
     split = [r for r, node in enumerate(graph.regions) if node.partitions]
-    summed = sum_inputs or not split
+    with_sums = summed if split else graph.input_regions
     placed = [region for leaf in schedule.leaves for region in leaf.regions]
     assert sorted(placed) == list(graph.input_regions)
     done = [region for call in schedule.calls for region in call.regions]
-    assert sorted(done) == sorted(split + (list(graph.input_regions) if summed else []))
+    assert sorted(done) == sorted([*split, *with_sums])
     for leaf in schedule.leaves:
         assert {labels[region] for region in leaf.regions} == {leaf.label}
     for call, read in zip(schedule.calls, read_regions(schedule), strict=True):
@@ -73,7 +74,8 @@ def test_every_region_has_one_place_and_reads_its_children(tree, seed, sum_input
 @settings(max_examples=60)
 def test_children_come_before_parents_and_the_root_last(tree, sum_inputs):
     graph = sub.RegionGraph.from_nested(tree)
-    schedule = fold(upward(graph, same_label(graph), sum_inputs=sum_inputs))
+    summed = graph.input_regions if sum_inputs else ()
+    schedule = fold(upward(graph, same_label(graph), summed=summed))
     for number, call in enumerate(schedule.calls):
         assert all(source < len(schedule.leaves) + number for source in call.sources)
     assert schedule.calls[-1].regions == (graph.root,)
@@ -148,7 +150,7 @@ def test_different_labels_keep_equal_shapes_apart():
 
 def test_sums_over_inputs_are_calls_of_one_child():
     graph = sub.random_binary_tree(4, seed=0)
-    schedule = fold(upward(graph, same_label(graph), sum_inputs=True))
+    schedule = fold(upward(graph, same_label(graph), summed=graph.input_regions))
     assert [len(call.sources) for call in schedule.calls] == [1, 2, 2]
     assert sorted(schedule.calls[0].regions) == list(graph.input_regions)
 
@@ -158,7 +160,7 @@ def test_sums_over_inputs_are_calls_of_one_child():
 def test_readers_share_each_tensor_without_gaps(tree, seed, sum_inputs):
     graph = sub.RegionGraph.from_nested(tree)
     labels = {region: region % (seed + 1) for region in graph.input_regions}
-    schedule = fold(upward(graph, labels, sum_inputs=sum_inputs))
+    schedule = fold(upward(graph, labels, summed=graph.input_regions if sum_inputs else ()))
     tensors = [*schedule.leaves, *schedule.calls]
     for call, parts in zip(tensors[:-1], schedule.parts[:-1], strict=True):
         ends = [0, *(part.stop for part in parts)]
@@ -171,9 +173,10 @@ def test_readers_share_each_tensor_without_gaps(tree, seed, sum_inputs):
 @settings(max_examples=60)
 def test_a_circuit_folded_for_other_labels_finds_its_regions(tree, seed, sum_inputs):
     graph = sub.RegionGraph.from_nested(tree)
-    built = fold(upward(graph, same_label(graph), sum_inputs=sum_inputs))
+    summed = graph.input_regions[::2] if sum_inputs else ()
+    built = fold(upward(graph, same_label(graph), summed=summed))
     labels = {region: region % (seed + 1) for region in graph.input_regions}
-    other = fold(upward(graph, labels, sum_inputs=sum_inputs), Places.of(built))
+    other = fold(upward(graph, labels, summed=summed), Places.of(built))
     for made, asked in ((built.leaves, other.leaves), (built.calls, other.calls)):
         for call in asked:
             layer = np.array(made[call.layer].regions)
@@ -184,7 +187,8 @@ def test_a_circuit_folded_for_other_labels_finds_its_regions(tree, seed, sum_inp
 @settings(max_examples=60)
 def test_a_tree_with_another_root_sends_every_message_once(tree, sum_inputs, data):
     graph = sub.RegionGraph.from_nested(tree)
-    nodes = upward(graph, same_label(graph), sum_inputs=sum_inputs)
+    summed = graph.input_regions[::2] if sum_inputs else ()
+    nodes = upward(graph, same_label(graph), summed=summed)
     inner = [number for number, node in enumerate(nodes) if node.children]
     centre = data.draw(st.sampled_from(inner))
     turned = reroot(nodes, centre)

@@ -1,4 +1,4 @@
-"""Binary, linear and flat region trees."""
+"""Binary, linear, quad and flat region trees."""
 
 import time
 from collections import Counter
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subtractive.regions.trees import flat, linear_tree, random_binary_tree
+from subtractive.regions.trees import flat, linear_tree, quad_tree, random_binary_tree
 
 TREES = {"binary": random_binary_tree, "linear": linear_tree, "flat": flat}
 GROUPS = [[4, 1], [2], [0, 5, 3], [6]]
@@ -198,3 +198,45 @@ def test_groups_without_brackets_are_refused(build):
         ValueError, match=r"expected groups of variables such as \[\[0, 1\], \[2\]\]"
     ):
         build([0, 1, 2])
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.sampled_from([2, 4]))
+def test_regions_of_quad_trees_are_rectangles(height, width, num_children):
+    graph = quad_tree(height, width, num_children=num_children)
+    assert graph.is_tree
+    assert graph.num_variables == height * width
+    for region in graph.regions:
+        rows, columns = zip(*(divmod(v, width) for v in region.scope), strict=True)
+        sides = [max(side) - min(side) + 1 for side in (rows, columns)]
+        assert sides[0] * sides[1] == len(region.scope)
+        assert all(len(p.children) in (2, num_children) for p in region.partitions)
+
+
+@pytest.mark.parametrize("num_children", [2, 4])
+@pytest.mark.parametrize("height", [4, 8])
+def test_quad_trees_of_squares_split_into_equal_parts(height, num_children):
+    graph = quad_tree(height, height, num_children=num_children)
+    assert all(len(set(map(len, scopes))) == 1 for scopes in splits(graph))
+    assert all(len(scopes) == num_children for scopes in splits(graph))
+    assert graph.depth == (height.bit_length() - 1) * (2 if num_children == 2 else 1)
+
+
+def test_quad_trees_are_in_the_order_of_their_pixels():
+    assert quad_tree(2, 3).to_nested() == (0, (1, 2), 3, (4, 5))
+    assert quad_tree(3, 2, num_children=2).to_nested() == ((0, 1), ((2, 3), (4, 5)))
+    assert quad_tree(1, 1).to_nested() == 0
+    assert quad_tree(1, 3).to_nested() == (0, (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((2, 2, 3), "has 2 or 4 children, got num_children=3"),
+        ((0, 2, 4), "expected a positive number"),
+        ((2, 1.5, 4), "expected a positive number"),
+    ],
+)
+def test_impossible_quad_trees_are_refused(arguments, message):
+    height, width, num_children = arguments
+    with pytest.raises(ValueError, match=message):
+        quad_tree(height, width, num_children=num_children)

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from studies.__main__ import main
+from studies.digits.digits import DigitsExperiment
 from studies.grid.running import execute
 from studies.paper.cost import Cost
 from studies.paper.drawings import Drawings
@@ -43,6 +44,9 @@ TINY = {
     "separation": Separation(edges=(1, 3, 20), vertices=(8, 30), degree=3, enumerated=8),
     "cost": Cost(
         num_variables=4, batches=(4, 8), units=(2, 4), fixed_units=2, fixed_batch=4, budget=0.0
+    ),
+    "digits": DigitsExperiment(
+        structures=("quad-2",), kinds=("squared",), units=2, seeds=(0,), epochs=1, batch_size=512
     ),
     "weights": Weights(rows=300, num_variables=3, num_units=3, num_bases=6, epochs=1),
 }

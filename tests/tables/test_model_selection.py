@@ -7,7 +7,8 @@ import torch
 
 import subtractive as sub
 from subtractive.tables.columns import Numeric
-from subtractive.tables.model_selection import Data, Recipe
+from subtractive.tables.model_selection import Recipe
+from subtractive.tables.training_data import Data
 from subtractive.tables.training_rows import Rows
 from subtractive.tables.transforms import Affine
 
@@ -18,6 +19,7 @@ SETTINGS = {
     "num_squares": None,
     "num_structures": 1,
     "covariance": "full",
+    "effort": "balanced",
     "max_epochs": 100,
     "validation_fraction": 0.1,
     "progress": False,

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from frames import validation_rows
 
 import subtractive as sub
 
@@ -38,8 +39,28 @@ def test_every_table_fits_as_it_comes_and_scores_finitely(name):
     train, test = split(name, 1000)
     model = sub.SubtractiveMixture(4, max_epochs=2, random_state=0).fit(train)
     assert np.isfinite(model.score_samples(test.head(500))).all()
-    draws = model.sample(20, random_state=0)
+    draws = model.sample(200, random_state=0)
     assert list(draws.columns) == list(train.columns)
+    numbers = [n for n in train.select_dtypes("number") if n in model.schema_.place]
+    assert np.isfinite(model.mean()[numbers]).all()
+    assert np.isfinite(model.std()[numbers]).all()
+    for column in numbers:
+        if train[column].min() >= 0 and train[column].max() > 4 * train[column].median():
+            assert draws[column].min() >= 0
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_scores_are_what_validation_saw(name):
+    train, _ = split(name, 600)
+    train = train.reset_index(drop=True)
+    model = sub.SubtractiveMixture(4, max_epochs=1, structure="chow-liu", random_state=0).fit(
+        train
+    )
+    found = validation_rows(model, train)
+    if found is None:
+        return  # so few different rows that none are held out
+    score = np.average(model.score_samples(found[0]), weights=found[1])
+    assert score == pytest.approx(model.history_.best_score, abs=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -71,6 +71,7 @@ class Page {
       try {
         await navigator.clipboard.writeText(text());
         byId("status").textContent = "Copied.";
+        byId("status").classList.remove("heard");
       } catch {
         byId("status").textContent = "The browser does not allow copying: select the text instead.";
       }
@@ -153,7 +154,9 @@ class Page {
     const near = Object.keys(data?.reach ?? {}).length ? " (near the exact values)" : "";
     byId("rows").textContent = data ? `${count(data.rows)} of ${count(data.of)} rows${near}` : "";
     const told = [said, byId("rows").textContent, ...notes].filter(Boolean);
-    byId("status").textContent = Object.keys(given).length ? told.join(". ") : HINT;
+    const selected = Object.keys(given).length > 0;
+    byId("status").textContent = selected ? told.join(". ") : HINT;
+    byId("status").classList.toggle("heard", selected && notes.length === 0);
   }
 
   async askSlower() {
@@ -167,7 +170,7 @@ class Page {
       this.showSamples(await post("samples", { given, seed: this.seed }, signal));
       document.body.dataset.settled = JSON.stringify(given);
     } catch (error) {
-      if (error.name !== "AbortError") byId("status").textContent = error.message;
+      if (error.name !== "AbortError") this.fail(error);
     }
   }
 

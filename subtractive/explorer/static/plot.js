@@ -33,6 +33,7 @@ export class Plot {
         legend: { show: false },
         cursor: { show: false },
         padding: [6, 10, 0, 10],
+        hooks: { draw: [() => this.place()] }, // before it is drawn, the chart has no scale
         scales: { x: { time: false, range: [low, high] }, y: { range: () => [0, this.top] } },
         axes: [
           {
@@ -94,6 +95,7 @@ export class Plot {
 
   // Puts the mark of the selection where it belongs.
   place() {
+    if (!this.mark) return;
     this.mark.hidden = this.range === null;
     if (this.range === null) return;
     const { low, high } = this.column;

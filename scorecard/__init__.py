@@ -1,0 +1,1 @@
+"""The scorecard: what the library promises, measured. ``python -m scorecard`` runs it."""

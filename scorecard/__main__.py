@@ -1,0 +1,53 @@
+"""``python -m scorecard``: run the checks, print a line for each, and write the page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+import warnings
+
+from scorecard import page
+from scorecard.all_checks import CHECKS
+from scorecard.check import Check, Outcome, Size
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the scorecard; 1 if a check fails."""
+    parser = argparse.ArgumentParser(prog="scorecard", description="Run the scorecard.")
+    parser.add_argument("--only", help="numbers of checks, with commas between them")
+    parser.add_argument("--quick", action="store_true", help="small sizes; writes no page")
+    parser.add_argument("--soak", type=float, default=120.0, help="seconds of the soak (120)")
+    options = parser.parse_args(arguments)
+    numbers = [int(n) for n in options.only.split(",")] if options.only else sorted(CHECKS)
+    strange = [number for number in numbers if number not in CHECKS]
+    if strange:
+        parser.error(f"there is no check {strange[0]}; there are 1 to {max(CHECKS)}.")
+    size = Size(options.quick, options.soak)
+    results, failed = page.read_record(), False
+    for number in numbers:
+        start = time.monotonic()
+        outcome = run(CHECKS[number], size)
+        seconds = time.monotonic() - start
+        print(page.line(CHECKS[number], outcome, seconds), flush=True)
+        failed |= not outcome.passed
+        if not options.quick:
+            results[number] = page.record(outcome, seconds, options.soak if number == 24 else 0)
+            page.write(results)
+    return int(failed)
+
+
+def run(entry: Check, size: Size) -> Outcome:
+    """What a check finds; an error is a failure, and is shown."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return entry.run(size)
+    except Exception as error:
+        traceback.print_exc()
+        return Outcome(f"{type(error).__name__}: {error}".splitlines()[0], passed=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Structures and kinds of squares on small images."""

@@ -1,0 +1,167 @@
+"""The last section of a report: how the model learned, and what it looks like inside."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from subtractive.plots.structure import draw_tree, draw_weights, outline, sum_weights, tree_size
+from subtractive.plots.style import panel
+from subtractive.plots.training import training
+from subtractive.report.baselines import Comparison, Rival, compare
+from subtractive.report.blocks import Block, Cells, Gallery, Paragraph, Picture, Section
+from subtractive.report.context import Context
+from subtractive.report.figures import comparison
+from subtractive.report.formatting import count, measured, number_of, percent
+
+ADDS = {
+    "squared": "a squared model, which adds and subtracts",
+    "monotonic": "a monotonic model, which only adds",
+    "squared-monotonic": "a squared monotonic model, which only adds before it squares",
+}
+
+
+def model_section(context: Context) -> Section:
+    """Training, Gaussian mixtures, region graph and weights."""
+    result = compare(context)
+    blocks = [Paragraph(_model_words(context)), *_against_mixtures(context, result)]
+    compared = [] if isinstance(result, str) else [_compared(result)]
+    pictures = [*compared, *_training(context), _weights(context), _tree(context)]
+    words = [_training_words(context), _tree_words(context), _weight_words(context)]
+    return Section(
+        "Training and structure",
+        [*blocks, *(Paragraph(text) for text in words), Gallery(pictures, "large")],
+    )
+
+
+def _model_words(context: Context) -> str:
+    model, graph = context.model, context.circuits()[0].graph
+    trees, units = len(context.circuits()), context.circuits()[0].input_layers[0].num_units
+    shape = "all columns at once" if len(graph.regions) == 1 else f"a tree of depth {graph.depth}"
+    parameters = sum(p.numel() for p in context.density.parameters())
+    return (
+        f"It is {ADDS[model.kind]}, over {shape if trees == 1 else f'{trees} trees'} (settings: "
+        f"{units} components, structure {model.structure}), with {count(parameters)} parameters."
+    )
+
+
+def _training_words(context: Context) -> str:
+    history = context.model.history_
+    if not history.epochs:
+        return "This model carries no history of its training."
+    words = (
+        f"It was trained for {number_of(len(history.epochs), 'epoch', None)}, of which number "
+        f"{history.best_epoch} was the best. Log-likelihoods are in the units of the table; atoms "
+        "and categories count with their probabilities."
+    )
+    if context.model.check_ is None:
+        return words
+    agreed, asked = context.model.check_.counts()
+    return (
+        f"{words} After the fit, {count(agreed)} of {count(asked)} random questions were answered "
+        "as the held-out rows answer them, within chance; of the truth one would expect 95 %."
+    )
+
+
+def _training(context: Context) -> list[Picture]:
+    if not context.model.history_.epochs:
+        return []
+    figure, axes = panel((4.8, 2.6))
+    training(context.model.history_, ax=axes)
+    return [Picture.of(figure, "Mean log-likelihood per epoch", "Training")]
+
+
+def _compared(result: Comparison) -> Picture:
+    words = "Mean log-likelihoods with their uncertainty"
+    return Picture.of(comparison(result), words, "Against Gaussian mixtures")
+
+
+def _against_mixtures(context: Context, result: Comparison | str) -> list[Block]:
+    if isinstance(result, str):
+        return [Paragraph(f"It is not compared with Gaussian mixtures: {result}")]
+    words = (
+        f"Against Gaussian mixtures: the mean log-likelihood of {count(result.num_test)} rows, in "
+        f"nats. The mixtures learned from {count(result.num_train)} other rows of this table, "
+        "which also chose their number of components from 1, 4 and 16. " + _scope(context, result)
+    )
+    rows = [
+        [rival.name, measured(rival.mean, rival.error), _lead(result, rival)]
+        for rival in result.rivals
+    ]
+    header = ["density", "mean log-likelihood ± standard error", "the model's lead"]
+    return [Paragraph(words), Cells(header, rows, cards=True)]
+
+
+def _scope(context: Context, result: Comparison) -> str:
+    everything = result.num_columns == len(context.schema.variables)
+    if everything and not np.isnan(context.codes).any():
+        return "All columns are compared."
+    return (
+        f"Compared are {number_of(result.num_columns, 'column', None)} of numbers alone, for "
+        "which the model's exact marginal is taken, on rows without gaps in them: Gaussian "
+        "mixtures know no categories, no missing values, and no single numbers with a probability."
+    )
+
+
+def _lead(result: Comparison, rival: Rival) -> str:
+    model = result.rivals[0]
+    if rival is model:
+        return ""
+    difference = model.scores - rival.scores
+    if not np.isfinite(difference).all():
+        return f"{count(int((~np.isfinite(difference)).sum()))} rows are impossible"
+    error = difference.std(ddof=1) / np.sqrt(len(difference))
+    sign = "+" if difference.mean() > 0 else ""
+    return sign + measured(float(difference.mean()), float(error))
+
+
+def _tree_words(context: Context) -> str:
+    circuits, graph = context.circuits(), context.circuits()[0].graph
+    drawn = outline(graph, _names(context)).num_leaves
+    words = (
+        "The tree says which columns meet when: orange dots are inputs, purple dots multiply what "
+        "is to their right and add up; the number says over how many columns."
+    )
+    if len(_names(context)) == 1:
+        words = "There is one column, and nothing to meet."
+    elif len(graph.regions) == 1:
+        words = "All columns meet at once, in components that know how they vary together."
+    if len(circuits) > 1:
+        words += f" The model mixes {len(circuits)} such trees; this is the first."
+    if len(graph.regions) > 1 and drawn < len(graph.input_regions):
+        words += f" The upper part is drawn: {drawn} branches of {len(graph.input_regions)}."
+    return words
+
+
+def _tree(context: Context) -> Picture:
+    root = outline(context.circuits()[0].graph, _names(context))
+    figure, axes = panel(tree_size(root))
+    draw_tree(axes, root)
+    return Picture.of(figure, "The region graph of the model", "Which columns meet when")
+
+
+def _names(context: Context) -> list[str]:
+    return [str(column.name) for column in context.schema.variables]
+
+
+def _weight_words(context: Context) -> str:
+    values = sum_weights(context.circuits())
+    negative = values < 0
+    if context.model.kind != "squared":
+        return (
+            f"None of the {count(len(values))} weights of sums is negative: this model "
+            f"({context.model.kind}) can only add."
+        )
+    size = float(np.abs(values[negative]).sum() / (np.abs(values).sum() or 1.0))
+    return (
+        f"{percent(float(negative.mean()))} of {count(len(values))} weights of sums are negative, "
+        f"and {percent(size)} of their total size: squares learn to subtract. (Turning the sign "
+        "of a whole unit changes nothing, so the share says that the model may subtract, not by "
+        "how much.)"
+    )
+
+
+def _weights(context: Context) -> Picture:
+    figure, axes = panel((4.8, 2.5))
+    draw_weights(axes, sum_weights(context.circuits()))
+    words = "Histogram of the weights, counts on a log scale"
+    return Picture.of(figure, words, "Weights of sums")

@@ -1,0 +1,170 @@
+"""The first section of a report: what the table is, and how well the model knows it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import torch
+
+from subtractive.plots.calibration import draw_calibration
+from subtractive.plots.labels import short
+from subtractive.plots.style import panel
+from subtractive.report.blocks import (
+    Beside,
+    Block,
+    Cells,
+    Gallery,
+    Paragraph,
+    Picture,
+    Section,
+    Tiles,
+)
+from subtractive.report.context import Context
+from subtractive.report.dependence import mutual_information, strongest
+from subtractive.report.fidelity import Fidelity, measure
+from subtractive.report.figures import histograms, scatters
+from subtractive.report.formatting import cell, count, listed, number, number_of, percent
+from subtractive.tables.reading import Table
+from subtractive.tables.validation import read_table
+
+MOST_SHOWN, FEW_ROWS = 12, 5
+LONG_NUMBER = re.compile(r"\d+\.\d{4,}")
+
+
+def overview(context: Context) -> Section:
+    """What there is, a verdict in words, and what it rests on."""
+    fidelity = measure(context)
+    blocks: list[Block] = [
+        Paragraph(f"{fidelity.verdict} {_table_words(context)}", lead=True),
+        Tiles(_facts(context, fidelity)),
+        Cells(["how it was judged", "result", "what it means"], _judged(fidelity), cards=True),
+        Gallery(_pictures(context, fidelity), "large"),
+        Beside(_samples(context)),
+        Paragraph(
+            "Whether the model has learned from these very rows cannot be told from the table: "
+            "report on rows that it was not fitted on."
+        ),
+    ]
+    return Section("How well the model knows this table", blocks)
+
+
+def _table_words(context: Context) -> str:
+    schema, gaps = context.schema, float(np.mean([c.missing for c in context.table.columns]))
+    kinds = [
+        number_of(len(context.continuous), "column of numbers", "columns of numbers"),
+        number_of(len(context.discrete), "column of categories", "columns of categories"),
+    ]
+    words = f"It has {' and '.join(kinds)}"
+    words += f"; {percent(gaps)} of the entries are missing" if gaps else ", without gaps"
+    if schema.constants:
+        words += f"; {listed(list(schema.constants))} never change"
+    if schema.aside:
+        words += f"; {listed(list(schema.aside))} are set aside"
+    return words + "."
+
+
+def _facts(context: Context, fidelity: Fidelity) -> list[tuple[str, str]]:
+    possible = context.scores[np.isfinite(context.scores)]
+    mean = float(possible.mean()) if len(possible) else -np.inf
+    facts = [
+        ("rows of this table", count(context.table.num_rows)),
+        ("columns", count(len(context.schema.names))),
+        ("rows with gaps", percent(float(_with_gaps(context)))),
+    ]
+    if fidelity.questions is not None:
+        facts.append(
+            ("of random questions agree with the table", percent(fidelity.questions.share))
+        )
+    facts.append(("mean log-density of a row, nats", number(mean)))
+    left_out = len(context.scores) - len(possible)
+    if left_out:
+        facts.append(("impossible rows, not in the mean", count(left_out)))
+    return facts
+
+
+def _with_gaps(context: Context) -> float:
+    columns = [c.missing for c in context.table.columns if c.name not in context.schema.aside]
+    return float(np.any(columns, axis=0).mean()) if columns else 0.0
+
+
+def _judged(fidelity: Fidelity) -> list[list[str]]:
+    rows = []
+    if len(fidelity.pit.columns):
+        right, far = fidelity.calibrated, fidelity.distances
+        off = [name for name in far.index if not right[name]]
+        words = (
+            f"Furthest off: {listed(off, 3)}." if off else "No column is off by more than chance."
+        )
+        result = f"{int(right.sum())} of {len(right)} columns"
+        rows.append(["Distribution of each column (uniform PIT)", result, words])
+    if fidelity.auc is not None:
+        words = (
+            "Gradient boosting cannot tell samples from rows (0.5 is guessing)."
+            if fidelity.auc < 0.6
+            else "Gradient boosting tells some samples from rows (0.5 is guessing, 1 always)."
+            if fidelity.auc < 0.78
+            else "Gradient boosting tells most samples from rows (0.5 is guessing, 1 always)."
+        )
+        rows.append(["Samples against rows (classifier)", f"AUC {fidelity.auc:.2f}", words])
+    if fidelity.questions is not None:
+        asked = fidelity.questions
+        worst = min(asked.receipts, key=lambda receipt: receipt.p_value or 0.0)
+        question = LONG_NUMBER.sub(lambda found: number(float(found[0])), worst.question)
+        words = f"95 % would be right by chance. Furthest off: {short(question, 120)}"
+        words += (
+            f" = {number(worst.probability, 2)}, in the table {number(worst.share or 0.0, 2)}."
+        )
+        result = f"{percent(asked.share)} of {len(asked.receipts)}"
+        rows.append(["Random questions P(event | given)", result, words])
+    return rows
+
+
+def _pictures(context: Context, fidelity: Fidelity) -> list[Picture]:
+    drawn = []
+    if len(fidelity.pit.columns):
+        figure, axes = panel((4.8, 2.8))
+        draw_calibration(axes, fidelity.pit)
+        caption = (
+            "Calibration: the share of rows below the model's quantiles, less what it should be. "
+            "Inside the grey band is chance."
+        )
+        drawn.append(Picture.of(figure, "Calibration of the columns", caption))
+    information = mutual_information(context)
+    variables = list(range(len(context.schema.variables)))
+    preferred = context.continuous if len(context.continuous) > 1 else variables
+    if len(variables) > 1:
+        first, second, *_ = strongest(information, preferred, 2)
+        figure = scatters(context, (first, second), context.samples)
+    else:
+        figure = histograms(context, 0, context.samples)
+    caption = "Rows of the table beside exact samples of the model, as many and on one scale."
+    drawn.append(Picture.of(figure, "Rows of the table beside samples of the model", caption))
+    return drawn
+
+
+def _samples(context: Context) -> list[Cells]:
+    names = context.schema.names[:MOST_SHOWN]
+    rows = context.schema.decode(torch.from_numpy(context.samples[:FEW_ROWS]))
+    invented = read_table(context.schema.build(rows))
+    chosen = context.some_rows(FEW_ROWS).tolist()
+    return [
+        row_cells(context.table, names, chosen, "Rows of the table" + first_columns(context)),
+        row_cells(invented, names, range(FEW_ROWS), f"Samples of the model, seed {context.seed}"),
+    ]
+
+
+def row_cells(
+    rows: Table, names: Sequence[Hashable], chosen: Sequence[int], caption: str
+) -> Cells:
+    """Some rows as a table of words."""
+    columns = rows.columns[: len(names)]
+    body = [[cell(column, row) for column in columns] for row in chosen]
+    return Cells([short(name, 20) for name in names], body, caption)
+
+
+def first_columns(context: Context) -> str:
+    """Words on how many columns a table of rows leaves out."""
+    size = len(context.schema.names)
+    return f" (the first {MOST_SHOWN} of {size} columns)" if size > MOST_SHOWN else ""

@@ -1,0 +1,49 @@
+"""How long a fit may take: in words, or in seconds of processor time."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import final
+
+# Seconds of processor time for tables of up to so many values, and in proportion for larger ones.
+EFFORTS = {"fast": 15.0, "balanced": 100.0, "best": 600.0}
+VALUES = 600_000
+
+
+def seconds_of(effort: object, num_values: int = 0) -> float:
+    """The seconds that an effort stands for, for a table of so many values.
+
+    >>> seconds_of("fast"), seconds_of("fast", 6_000_000), seconds_of(30, 6_000_000)
+    (15.0, 150.0, 30.0)
+    """
+    if isinstance(effort, str) and effort in EFFORTS:
+        return EFFORTS[effort] * max(1.0, num_values / VALUES)
+    is_number = isinstance(effort, int | float) and not isinstance(effort, bool)
+    if not is_number or not 0 < effort < math.inf:  # type: ignore[operator]
+        raise ValueError(
+            f"effort must be one of {', '.join(map(repr, EFFORTS))}, or seconds above zero, got "
+            f"{effort!r}."
+        )
+    return float(effort)  # type: ignore[arg-type]
+
+
+@final
+class Budget:
+    """Processor time, of all threads together, that is used up from now on.
+
+    Not the time on the wall: a busy machine must not change the model that is learned.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self._start = seconds, time.process_time()
+
+    @property
+    def used(self) -> float:
+        """The seconds since the start."""
+        return time.process_time() - self._start
+
+    @property
+    def left(self) -> float:
+        """The seconds until the end; negative beyond it."""
+        return self.seconds - self.used

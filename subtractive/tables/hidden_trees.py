@@ -1,0 +1,228 @@
+"""Hidden Chow-Liu trees of a table: as many states and members as held-out rows ask for.
+
+A tree by EM learns in seconds, for any mix of columns. The number of states is doubled while
+held-out rows find more of them better, and trees from other seeds are mixed with equal weights:
+each has errors of its own, which a mixture averages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.weights import positive_weights
+from subtractive.densities.base import Density
+from subtractive.densities.mixture import Mixture
+from subtractive.densities.monotonic import MonotonicCircuit
+from subtractive.inputs.base import InputFamily
+from subtractive.learning.em import decaying_steps, fit_em
+from subtractive.learning.expected_flows import Flows, update
+from subtractive.learning.hidden_chow_liu import hidden_chow_liu_tree
+from subtractive.learning.history import History
+from subtractive.learning.sufficient_statistics import count
+from subtractive.numerics.scaled import log_sum_exp
+from subtractive.regions.chow_liu import chow_liu_tree
+from subtractive.regions.trees import flat
+from subtractive.tables.effort import Budget
+from subtractive.tables.scale_limits import limit_scales, scale_limits
+from subtractive.tables.training_data import Data
+from subtractive.tables.training_rows import DitheredBatches, Rows
+
+LEAST_STATES, MOST_STATES = 8, 512
+ROWS_PER_STATE = 16
+MEMBERS = 8
+PSEUDOCOUNT = 0.1  # rows in each unit; a whole row would already blur what is known well
+MAX_EPOCHS, PATIENCE = 30, 2
+# Of many rows, so many epochs show which number of states is best.
+TRIAL_ROWS, TRIAL_EPOCHS = 4000, 5
+BATCH = 512  # small batches: their noise leads out of poor optima
+# Nats per column by which one more member must be better to go on, and by which a tree of more
+# states may be worse: larger trees gain more from being mixed.
+WORTHWHILE, LUCK = 1e-3, 3e-3
+# The weight of the broad component, and its widths as multiples of those of the columns.
+BROAD_SHARE, BROAD_WIDTH = 0.002, 3.0
+
+
+class Trained(NamedTuple):
+    """A tree, how it was trained, and log p of the held-out rows, (n,)."""
+
+    density: MonotonicCircuit
+    history: History
+    scores: Tensor
+
+
+@final
+class HiddenTrees:
+    """A search for the best mixture of hidden trees within a budget of time."""
+
+    def __init__(self, data: Data, *, max_epochs: int, seed: int, progress: bool) -> None:
+        self.columns, self.train, self.start, self.valid = data
+        self.max_epochs, self.seed = min(max_epochs, MAX_EPOCHS), seed
+        self.families = [column.family(signed=False) for column in self.columns]
+        self.limits = scale_limits(self.columns)
+        self.broad = broad_component(self.start, self.families)
+        with torch.no_grad():
+            self.broad_scores = self.broad.log_prob(self.valid.x)
+        self.members: list[Trained] = []
+        self.cost = 0.0  # seconds that the last tree took
+        self.bar = tqdm(unit="tree", disable=None if progress else True)
+
+    def search(self, budget: Budget) -> None:
+        """Double the states while it helps, then add members, until the time is over."""
+        self.graph = chow_liu_tree(self.start.x.numpy())
+        with self.bar:
+            self._choose_states(budget)
+            if len(self.train.x) >= TRIAL_ROWS:
+                self.members = [self._trained(self.members[0].density, 0, budget, TRIAL_EPOCHS)]
+            while len(self.members) < MEMBERS and self.cost < budget.left:
+                number = len(self.members)
+                tree = self._trained(self._tree(self.num_states, number), number, budget)
+                together = log_mean([*(m.scores for m in self.members), tree.scores])
+                goes_on = self._is_better(together, self.members, WORTHWHILE)
+                self.members.append(tree)
+                if not goes_on:
+                    break
+
+    def _choose_states(self, budget: Budget) -> None:
+        """Leave one tree, of as many states as held-out rows ask for."""
+        is_large = len(self.train.x) >= TRIAL_ROWS
+        states = 4 * LEAST_STATES if is_large else LEAST_STATES
+        most = max(states, min(MOST_STATES, len(self.train.x) // ROWS_PER_STATE))
+        epochs = TRIAL_EPOCHS if is_large else MAX_EPOCHS
+        while states <= most and (not self.members or 8 * self.cost < budget.left):
+            tree = self._trained(self._tree(states, 0), 0, budget, max_epochs=epochs)
+            if self.members and not self._is_better(tree.scores, self.members, -LUCK):
+                return
+            self.members = [tree]
+            states *= 2
+
+    @property
+    def num_states(self) -> int:
+        """The number of states of each hidden variable."""
+        return self.members[0].density.circuit.input_layers[0].num_units
+
+    @property
+    def density(self) -> Density:
+        """The members, and the broad component, in double precision."""
+        shares = [(1 - BROAD_SHARE) / len(self.members)] * len(self.members)
+        trees: list[Density] = [member.density.double() for member in self.members]
+        return Mixture([*trees, self.broad], weights=[*shares, BROAD_SHARE])
+
+    @property
+    def history(self) -> History:
+        """That of the first member, with the score of all."""
+        first = self.members[0].history
+        first.best_score = self._mean(self.scores)
+        return first
+
+    @property
+    def scores(self) -> Tensor:
+        """log p of the held-out rows, (n,), for all members and the broad component."""
+        trees = log_mean([member.scores for member in self.members])
+        parts = [trees + math.log1p(-BROAD_SHARE), self.broad_scores + math.log(BROAD_SHARE)]
+        return log_sum_exp(torch.stack(parts, -1))
+
+    def _tree(self, num_states: int, number: int) -> MonotonicCircuit:
+        """A tree at its start."""
+        tree = hidden_chow_liu_tree(
+            self.start.x,
+            self.families,
+            num_states,
+            weights=self.train.weights,
+            graph=self.graph,
+            seed=self.seed + number,
+            dtype=torch.float32,
+        )
+        self._limit(tree)
+        return tree
+
+    def _trained(
+        self,
+        tree: MonotonicCircuit,
+        number: int,
+        budget: Budget,
+        done: int = 0,
+        max_epochs: int = MAX_EPOCHS,
+    ) -> Trained:
+        """A tree after EM, of which so many epochs are ``done``."""
+        before, size = budget.used, max(32, min(BATCH, len(self.train.x) // 8))
+        states, left = tree.circuit.input_layers[0].num_units, max(0.0, budget.left)
+        self.bar.set_postfix({"states": states, "seconds left": f"{left:.0f}"})
+        steps, offset = decaying_steps(), done * math.ceil(len(self.train.x) / size)
+        generator = torch.Generator().manual_seed(self.seed + number)
+        history = fit_em(
+            tree,
+            DitheredBatches(self.train, self.columns, size, generator),
+            self.valid.x,
+            valid_weights=self.valid.weights,
+            step_size=lambda step: steps(offset + step),
+            pseudocount=PSEUDOCOUNT,
+            max_epochs=min(self.max_epochs, max_epochs),
+            patience=PATIENCE,
+            after_step=self._limit,
+            callbacks=[lambda *_: budget.left <= 0],
+            progress=False,
+        )
+        with torch.no_grad():
+            trained = Trained(tree, history, tree.log_prob(self.valid.x))
+        self.cost = budget.used - before
+        self.bar.update()
+        if history.stopped == "interrupted":
+            self.members = self.members or [trained]
+            raise KeyboardInterrupt
+        return trained
+
+    def _limit(self, density: Density) -> None:
+        limit_scales(density, self.limits, 1)
+
+    def _is_better(self, scores: Tensor, members: Sequence[Trained], by: float) -> bool:
+        """Whether held-out rows prefer scores (n,) to members, by so many nats per column."""
+        gain = self._mean(scores) - self._mean(log_mean([member.scores for member in members]))
+        return gain > by * len(self.columns)
+
+    def _mean(self, scores: Tensor) -> float:
+        return float((self.valid.weights * scores).sum() / self.valid.weights.sum())
+
+
+def log_mean(scores: Sequence[Tensor]) -> Tensor:
+    """The logarithm of the mean density, (n,), of several log-densities (n,)."""
+    return log_sum_exp(torch.stack(list(scores), -1)) - math.log(len(scores))
+
+
+def broad_component(rows: Rows, families: Sequence[InputFamily]) -> MonotonicCircuit:
+    """Independent columns, Gaussians several times as wide as they are: room for any row.
+
+    No row is then so improbable that it alone decides a mean score.
+    """
+    circuit = Circuit(
+        flat(len(families)),
+        families,
+        num_units=1,
+        weights=positive_weights,
+        dtype=torch.float64,
+        seed=0,
+    )
+    shares = rows.weights / rows.weights.sum()
+    inputs = []
+    for layer in circuit.input_layers:
+        x = rows.x[:, layer.variables[:, 0]].mT  # (f, n)
+        known = (~x.isnan() * shares)[..., None]
+        inputs.append(count(layer.family, x.nan_to_num(), known))
+    sums = [torch.ones_like(layer.weights()).detach() for layer in circuit.sum_layers]
+    update(circuit, Flows(sums, inputs), 10 / len(rows.x))
+    with torch.no_grad():
+        for layer in circuit.input_layers:
+            if "log_scale" in layer.names:
+                layer.get_tensor("log_scale").add_(math.log(BROAD_WIDTH))
+            elif layer.family.num_states is not None:
+                table = layer.get_tensor("logits").softmax(-1)
+                layer.get_tensor("logits").copy_(
+                    (0.9 * table + 0.1 / layer.family.num_states).log()
+                )
+    return MonotonicCircuit(circuit)

@@ -1,0 +1,48 @@
+"""Rows to train on and rows to judge by, under the transforms of some columns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from subtractive.tables.columns import Column, Numeric
+from subtractive.tables.training_rows import Rows, dither, recode
+from subtractive.tables.transforms import Transform, affine
+
+
+class Data(NamedTuple):
+    """Rows to train on and rows to judge by, as the codes of some columns."""
+
+    columns: tuple[Column, ...]
+    train: Rows
+    start: Rows  # to start from: spread over the cells of grids
+    valid: Rows
+
+    @classmethod
+    def of(cls, columns: tuple[Column, ...], train: Rows, valid: Rows | None, seed: int) -> Data:
+        """With rows that are spread over the cells of their grids, to start from."""
+        spread = dither(train.x, columns, torch.Generator().manual_seed(seed))
+        return cls(columns, train, train._replace(x=spread), train if valid is None else valid)
+
+    def standardised(self, seed: int) -> Data:
+        """The same rows with transforms that are lines where most of them are."""
+        columns = tuple(
+            replace(column, transform=_line(column, self.train, number))
+            if isinstance(column, Numeric)
+            else column
+            for number, column in enumerate(self.columns)
+        )
+        train, valid = (recode(rows, self.columns, columns) for rows in (self.train, self.valid))
+        return Data.of(columns, train, valid, seed)
+
+
+def _line(column: Numeric, rows: Rows, number: int) -> Transform:
+    """The standardisation of a column, if it has neither bounds nor atoms."""
+    if column.atoms or math.isfinite(column.low) or math.isfinite(column.high):
+        return column.transform
+    codes = rows.x[:, number]
+    there = ~codes.isnan()
+    return affine(column.numbers(codes[there].numpy()), rows.weights[there].numpy())

@@ -1,0 +1,131 @@
+"""Whatever pandas, polars, pyarrow and torch can put into a table: it fits, or says why not."""
+
+import datetime
+import decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from frames import quick
+
+COUNT = 80
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=COUNT)
+START = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+MOMENTS = [START + datetime.timedelta(hours=int(h)) for h in RANDOM.integers(0, 9999, COUNT)]
+COLUMNS = {
+    "x": X.tolist(),
+    "decimal": [decimal.Decimal(int(v)) / 100 for v in RANDOM.integers(0, 9999, COUNT)],
+    "list": [[1, 2]] * COUNT,
+    "struct": [{"a": 1, "b": "x"}] * COUNT,
+    "null": [None] * COUNT,
+    "bytes": [b"a", b"b"] * (COUNT // 2),
+    "moment": MOMENTS,
+    "day": [moment.date() for moment in MOMENTS],
+    "time": [moment.time() for moment in MOMENTS],
+    "gap": [datetime.timedelta(seconds=int(v)) for v in RANDOM.integers(0, 9999, COUNT)],
+    "nullable": [None if i % 7 == 0 else i % 5 for i in range(COUNT)],
+    "bool": [None if i % 9 == 0 else bool(i % 2) for i in range(COUNT)],
+    "text": ["a" if i % 3 else None for i in range(COUNT)],
+    "float": [None if i % 4 == 0 else float(v) for i, v in enumerate(X)],
+    "big": [2**60 + i for i in range(COUNT)],
+}
+ASIDE = {"list", "struct", "null", "bytes", "big"}
+pytestmark = pytest.mark.filterwarnings("ignore::subtractive.DataWarning")
+
+
+def of_pandas():
+    return pd.DataFrame(
+        {
+            **COLUMNS,
+            "period": pd.period_range("2020", periods=COUNT, freq="M"),
+            "sparse": pd.arrays.SparseArray(np.where(X > 0, X, 0)),
+            "complex": X + 1j,
+            "mixed": [1, "a"] * (COUNT // 2),
+            "set": [{1}] * COUNT,
+            "zone": pd.to_datetime(MOMENTS).tz_convert("Europe/Oslo"),
+            "Int64": pd.array(COLUMNS["nullable"], dtype="Int64"),
+            "boolean": pd.array(COLUMNS["bool"], dtype="boolean"),
+            "string": pd.array(COLUMNS["text"], dtype="string"),
+            "nothing": [pd.NaT] * COUNT,
+            "category": pd.Categorical(RANDOM.integers(0, 3, COUNT)),
+        }
+    )
+
+
+def of_polars():
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame(COLUMNS, strict=False)
+    return frame.with_columns(
+        polars.Series("category", ["u", "v"] * (COUNT // 2), dtype=polars.Categorical),
+        polars.Series("enum", ["u", "v"] * (COUNT // 2), dtype=polars.Enum(["u", "v", "w"])),
+        polars.Series("small", [1, 2] * (COUNT // 2), dtype=polars.UInt8),
+        polars.Series("zone", MOMENTS).dt.convert_time_zone("Europe/Oslo"),
+    )
+
+
+def of_pyarrow():
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table({name: arrow.array(values) for name, values in COLUMNS.items()})
+    words = arrow.array(["u", "v"] * (COUNT // 2))
+    table = table.append_column("dictionary", words.dictionary_encode())
+    zoned = arrow.array(MOMENTS, type=arrow.timestamp("us", tz="Europe/Oslo"))
+    return table.append_column("zone", zoned)
+
+
+def of_arrow_in_pandas():
+    return of_pyarrow().to_pandas(types_mapper=pd.ArrowDtype)
+
+
+@pytest.mark.parametrize("make", [of_pandas, of_polars, of_pyarrow, of_arrow_in_pandas])
+def test_a_table_of_everything_fits_and_comes_back(make):
+    table = make()
+    model = quick(n_components=2, structure="binary").fit(table)
+    assert set(model.schema_.aside) >= ASIDE
+    assert {"moment", "day", "time", "gap", "nullable", "decimal"} <= set(model.schema_.place)
+    assert np.isfinite(model.score_samples(table)).all()
+    drawn = model.sample(5, random_state=0)
+    assert type(drawn) is type(table)
+    assert list(model.schema_.names) == list(getattr(drawn, "column_names", drawn.columns))
+    filled = model.impute(table)
+    assert type(filled) is type(table)
+
+
+def test_tensors_and_masked_arrays_are_arrays():
+    array = np.column_stack([X, X**2])
+    expected = quick().fit(array).score_samples(array)
+    tensor = torch.tensor(array, requires_grad=True)
+    np.testing.assert_array_equal(quick().fit(tensor).score_samples(tensor), expected)
+    masked = np.ma.masked_array(array, mask=np.zeros_like(array, dtype=bool))
+    masked[0, 0] = np.ma.masked
+    model = quick().fit(masked)
+    assert not np.isnan(model.impute(masked)).any()
+
+
+FRAME = pd.DataFrame({"a": X, "b": X**2, "c": np.where(X > 0, "u", "v")})
+CALLS = {
+    "score_samples": lambda m, t: m.score_samples(t),
+    "score": lambda m, t: m.score(t),
+    "impute": lambda m, t: m.impute(t),
+    "predict": lambda m, t: m.predict(t, "a"),
+    "predict_proba": lambda m, t: m.predict_proba(t, "c"),
+    "sample": lambda m, t: m.sample(given=t, random_state=0),
+    "ask": lambda m, t: m.ask("P(c = u)", t),
+    "check": lambda m, t: m.check(t, n_questions=1),
+}
+
+
+@pytest.fixture(scope="module")
+def asked():
+    model = quick().fit(FRAME)
+    return {"the model": model, "a marginal": model.marginal(["a", "b", "c"])}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("what", ["the model", "a marginal"])
+def test_columns_are_those_of_the_fit_in_their_order(call, what, asked):
+    call(asked[what], FRAME)
+    for table in (FRAME.assign(more=1.0), FRAME[["b", "a", "c"]], FRAME[["a", "b"]]):
+        with pytest.raises(ValueError, match="feature names should match|needs the columns"):
+            call(asked[what], table)
