@@ -40,9 +40,9 @@ def as_density(chain: CloneChain, length: int) -> sub.MonotonicCircuit:
     for position in range(length - 1):
         region = _region(circuit, position)
         value = chain.initial[None] if position == 0 else chain.transition
-        sums, place = circuit.sum_of(region)
+        sums, folds = circuit.sum_of(region)
         assert isinstance(sums.weights, PositiveWeights)
-        sums.weights.log_value[place] = _logs(value)
+        sums.weights.log_value[folds] = _logs(value)
     return sub.MonotonicCircuit(circuit)
 
 
