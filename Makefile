@@ -15,7 +15,7 @@ LOWEST ?= tests/cli tests/densities tests/inference tests/io tests/learning/test
 PEER := benchmarks/.cirkit/bin/python
 BENCH ?= $(filter-out benchmarks/checkouts.py,$(wildcard benchmarks/[a-z]*.py))
 
-.PHONY: help setup demo docs dist experiments test test-all test-lowest test-engines scorecard check check-format check-lint check-types format budgets bench bench-training clean
+.PHONY: help setup demo docs dist experiments evidence test test-all test-lowest test-engines scorecard check check-format check-lint check-types format budgets bench bench-training clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -53,6 +53,9 @@ dist: $(STAMP) ## the wheel and the source archive, checked, in dist/
 
 experiments: $(STAMP) ## the quick form of every experiment of the paper, in out/ (goes on where it ended)
 	@OMP_NUM_THREADS=1 $(RUN) -m studies all --quick --resume --workers $(JOBS) --out out
+
+evidence: $(STAMP) ## write tables, numbers and figures of the pages from studies/records
+	@OMP_NUM_THREADS=1 $(RUN) -m studies pages
 
 test: check budgets ## everything that CI runs: check, budgets, tests and doctests
 	@echo "test: pytest"

@@ -29,6 +29,8 @@ from studies.grid.running import execute
 from studies.registry import EXPERIMENTS, full, quick
 from subtractive.io.files import plain
 
+NOT_A_RESULT = "Not a result: the quick form stops before models have converged."
+
 
 def experiment(options: argparse.Namespace) -> None:
     """List the experiments, or run one of them, or all."""
@@ -47,6 +49,8 @@ def experiment(options: argparse.Namespace) -> None:
 
 def run_experiment(name: str, options: argparse.Namespace) -> None:
     """Run one experiment in a folder of its own, or list its runs."""
+    if options.quick and options.records is not None:
+        raise ValueError("--quick is no result: leave it out to keep records.")
     chosen = chosen_experiment(name, options)
     folder = Path(options.out or "out")
     if options.name == "all" or options.out is None:
@@ -64,6 +68,7 @@ def run_experiment(name: str, options: argparse.Namespace) -> None:
             resume=options.resume,
             progress=not options.quiet,
             executor=executor,
+            remark=NOT_A_RESULT if options.quick else "",
         )
     if options.records is not None:
         group = Path(options.records) / name / (options.protocol or "ours")

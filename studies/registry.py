@@ -28,6 +28,7 @@ EXPERIMENTS = {
     "synthetic-discrete": Entry(
         "paper.synthetic_discrete", "the same in 32 x 32 bins, by tables and by binomials"
     ),
+    "drawings": Entry("paper.drawings", "circuits layer by layer, and their squares"),
     "overflow": Entry("paper.overflow", "Z of many variables with and without stable arithmetic"),
     "splines": Entry(
         "paper.splines", "the spline basis, and integrals of products against quadrature"
@@ -59,6 +60,11 @@ EXPERIMENTS = {
     "clones": Entry(
         "distillation.clone_experiment",
         "distilled homogeneous chains of many states beside n-grams, and their squares",
+        needs_data=True,
+    ),
+    "guided": Entry(
+        "distillation.guided_experiment",
+        "texts that must contain whole words, beside the teacher alone",
         needs_data=True,
     ),
     "digits": Entry(

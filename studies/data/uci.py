@@ -25,7 +25,7 @@ from studies.data.splits import (
 
 Parts = tuple[Array, Array, Array]
 
-# Rows for training, validation and test, and columns (paper: App. H.2).
+# Rows for training, validation and test, and columns (paper: App. H.3).
 SHAPES = {
     "power": (1_659_917, 184_435, 204_928, 6),
     "gas": (852_174, 94_685, 105_206, 8),

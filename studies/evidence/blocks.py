@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from studies.evidence import distillation_blocks, paper_blocks
+from studies.evidence import binary_blocks, distillation_blocks, paper_blocks
 from studies.evidence.pages import Block, Picture
 
-BLOCKS: Mapping[str, Block] = {**paper_blocks.BLOCKS, **distillation_blocks.BLOCKS}
+BLOCKS: Mapping[str, Block] = {
+    **paper_blocks.BLOCKS,
+    **distillation_blocks.BLOCKS,
+    **binary_blocks.BLOCKS,
+}
 PICTURES: Mapping[str, Picture] = {
-    "ring.png": Picture("ring/ours", "ring"),
+    "ring-components.png": Picture("ring/ours", "ring"),
+    "drawings.png": Picture("drawings/ours", "drawings"),
     "overflow.png": Picture("overflow/ours", "partition"),
     "separation.png": Picture("separation/ours", "separation"),
     "cost.png": Picture("cost/ours", "cost"),

@@ -84,10 +84,43 @@ def square_verdict(store: Store) -> str:
     return " ".join(words)
 
 
+def guided_table(store: Store) -> str:
+    """Guided texts, the teacher alone, and what rejection keeps of its texts."""
+    rows = []
+    names = {
+        "guided": "guided",
+        "teacher": "teacher alone",
+        "rejection": "rejection (the teacher's hits)",
+    }
+    for record in store.group("guided/ours"):
+        for kind, name in names.items():
+            found = record.result[kind]
+            likelihood = found["teacher_log_likelihood"]
+            rows.append(
+                [record.run["words"], name, str(found["number"])]
+                + [f"{100 * found['success_rate']:.1f} %" if found["number"] else ""]
+                + [number(likelihood, 1) if likelihood is not None else ""]
+                + [number(found["per_token"]) if likelihood is not None else ""]
+            )
+    columns = ["words", "", "texts", "contain them whole", "log-likelihood", "per token"]
+    return table(columns, rows)
+
+
+def guided_text(store: Store) -> str:
+    """How the texts end, and the first of them as they came."""
+    record = store.group("guided/ours")[0]
+    count, number_of = record.result["end_with_a_sentence"], record.result["guided"]["number"]
+    words = f"{count} of {number_of} guided texts end with a sentence. The first of them:"
+    quotes = [f"> {' '.join(text.split())}" for text in record.result["texts"][:3]]
+    return "\n\n".join([words, *quotes])
+
+
 BLOCKS: Mapping[str, Block] = {
     "clones/table": clones_table,
     "clones/four-gram": four_gram,
     "clones/teacher": teacher_score,
     "clones/verdict": verdict,
     "clones/squares": square_verdict,
+    "guided/table": guided_table,
+    "guided/text": guided_text,
 }

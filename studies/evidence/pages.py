@@ -18,11 +18,12 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 from PIL import Image
 
-from studies.evidence.store import Store
+from studies.evidence.store import NoRecordsError, Store
+from studies.registry import EXPERIMENTS
 from subtractive.io.files import write_atomically, write_text
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("reproduction.md", "distillation.md", "real-data.md", "paper.md", "notes-digits.md")
+PAGES = ("reproduction.md", "distillation.md", "paper.md", "notes-digits.md")
 
 Block = Callable[[Store], str]
 
@@ -70,11 +71,16 @@ def regenerate(text: str, blocks: Mapping[str, Block], store: Store) -> str:
 
 def find_block(name: str, blocks: Mapping[str, Block], store: Store) -> str:
     """What belongs into a marked part: a block of its own, or ``experiment/protocol/table``."""
-    if name in blocks:
-        return blocks[name](store)
     group, _, table = name.rpartition("/")
-    if group in store and table in (tables := store.presented(group).tables):
-        return tables[table]
+    try:
+        if name in blocks:
+            return blocks[name](store)
+        if group.split("/")[0] in EXPERIMENTS and table in (
+            tables := store.presented(group).tables
+        ):
+            return tables[table]
+    except NoRecordsError:
+        return "*No record yet.*"
     raise ValueError(f"a page names the evidence {name!r}, which nobody generates.")
 
 
@@ -125,6 +131,8 @@ def outdated_pictures(pictures: Mapping[str, Picture], store: Store) -> list[Pat
     """The pictures that are not there, or were drawn from other records."""
     found = []
     for name, picture in pictures.items():
+        if picture.group not in store:
+            continue  # as it was before there were records
         path = _place(name)
         facts: Mapping[str | tuple[int, int], object] = {}
         if path.exists():

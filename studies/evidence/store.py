@@ -23,6 +23,10 @@ ROOT = Path(__file__).parents[1] / "records"
 FIELDS = ("run", "settings", "seconds", "versions", "commit", "result")
 
 
+class NoRecordsError(ValueError):
+    """An experiment of which no run was recorded yet."""
+
+
 @final
 class Store:
     """All records below a folder, by the name of their group, such as ``ring/ours``."""
@@ -50,7 +54,7 @@ class Store:
     def group(self, name: str) -> list[Record]:
         """The records of a group, in the order of their files."""
         if name not in self._groups:
-            raise ValueError(f"there are no records of {name!r} below {self.root}.")
+            raise NoRecordsError(f"there are no records of {name!r} below {self.root}.")
         return self._groups[name]
 
     def select(self, name: str, **settings: Any) -> list[Record]:  # noqa: ANN401 - any setting
@@ -89,6 +93,11 @@ class Store:
         return iter(self._groups)
 
 
+def _is_place(value: object) -> bool:
+    """Whether a setting is the path of a file or folder, which says nothing elsewhere."""
+    return isinstance(value, str) and "/" in value
+
+
 def _beside(path: Path, ending: str) -> Path:
     return path.with_suffix(f".{ending}")
 
@@ -124,7 +133,7 @@ def write_record(folder: Path, record: Mapping[str, Any], bulky: tuple[str, ...]
     """Write a record on one line; machine paths are no part of it."""
     slim = {name: record.get(name) for name in FIELDS}
     slim["result"] = {k: v for k, v in record["result"].items() if k not in bulky}
-    slim["settings"] = {k: v for k, v in record["settings"].items() if k != "data"}
+    slim["settings"] = {k: v for k, v in record["settings"].items() if not _is_place(v)}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{identify(record['run'])}.json"
     write_text(path, json.dumps(slim, separators=(",", ":"), allow_nan=False) + "\n")

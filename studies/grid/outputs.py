@@ -62,10 +62,13 @@ class Collected(Page):
 
 @final
 class Outputs(Page):
-    """A folder of tables (CSV, Markdown) and figures (PNG, PDF), and ``results.md`` of all."""
+    """A folder of tables (CSV, Markdown) and figures (PNG, PDF), and ``results.md`` of all.
 
-    def __init__(self, folder: Path, title: str, command: str) -> None:
-        self.folder = folder
+    A ``remark`` stands over every table.
+    """
+
+    def __init__(self, folder: Path, title: str, command: str, remark: str = "") -> None:
+        self.folder, self.remark = folder, remark
         self.written: list[Path] = []
         self._page = [f"# {title}", f"```sh\n{command}\n```"]
 
@@ -77,7 +80,7 @@ class Outputs(Page):
     ) -> None:
         """Write a table to ``name.csv`` in full precision, and rounded to ``name.md``."""
         self._write(f"{name}.csv", csv_text(columns, rows))
-        table = markdown(columns, rows)
+        table = (f"**{self.remark}**\n\n" if self.remark else "") + markdown(columns, rows)
         self._write(f"{name}.md", table)
         self._page += [caption, table.rstrip()]
 

@@ -29,6 +29,7 @@ def execute(
     resume: bool = False,
     progress: bool = True,
     executor: Executor | None = None,
+    remark: str = "",
 ) -> Outputs:
     """Do the runs that have no record in the folder yet, then write tables and figures of all.
 
@@ -39,7 +40,7 @@ def execute(
     prepare_folder(folder, mine, command=command, resume=resume)
     records = Records(folder / "runs")
     complete(experiment, records, executor or SerialExecutor(), progress=progress)
-    return present(experiment, records, folder, command=command)
+    return present(experiment, records, folder, command=command, remark=remark)
 
 
 def complete(
@@ -98,10 +99,10 @@ def perform(experiment: Experiment, run: Run, folder: Path) -> None:
 
 
 def present(
-    experiment: Experiment, records: Records, folder: Path, *, command: str = ""
+    experiment: Experiment, records: Records, folder: Path, *, command: str = "", remark: str = ""
 ) -> Outputs:
-    """Write tables and figures of all runs."""
-    outputs = Outputs(folder, experiment.title, command)
+    """Write tables and figures of all runs, with a remark over every table if there is one."""
+    outputs = Outputs(folder, experiment.title, command, remark)
     with one_thread():
         experiment.present([records.read(run) for run in records.known(experiment)], outputs)
     outputs.finish()

@@ -1,4 +1,4 @@
-"""Mixtures over random trees: the models of the paper's main table (App. H.2)."""
+"""Mixtures over random trees: the models of the paper's main table (App. H.3)."""
 
 from __future__ import annotations
 
@@ -45,14 +45,20 @@ class TreeMixture:
         families: Sequence[InputFamily] | InputFamily,
         seed: int,
         groups: Sequence[Sequence[int]] | None = None,
+        *,
+        from_rows: bool = True,
     ) -> sub.Density:
-        """The density at its start, inputs from the rows, every tree and its weights anew."""
+        """The density at its start, every tree and its weights anew; inputs follow the rows.
+
+        Without ``from_rows`` all parameters are drawn, as the paper has it.
+        """
         count = 1 if self.tree == CHOW_LIU else self.num_trees
         seeds = np.random.SeedSequence(seed).generate_state(count).tolist()
         leaves = [[i] for i in range(rows.shape[1])] if groups is None else groups
         members = [self._member(rows, families, leaves, one) for one in seeds]
         density = members[0] if count == 1 else sub.Mixture(members)
-        sub.initialise(density, rows, seed=seed)
+        if from_rows:
+            sub.initialise(density, rows, seed=seed)
         return density
 
     def build_grouped(self, rows: Tensor, size: int, seed: int) -> sub.Density:

@@ -19,12 +19,13 @@ from subtractive.inference.evidence import make_evidence
 from subtractive.plots.style import MODEL, OTHER, quiet
 
 SQUARED, MONOTONIC = "NPC²", "MPC"
+VALUE, PARTITION = "value", "partition"
 QUANTITIES = {"seconds": ("milliseconds", 1e3), "megabytes": ("MiB", 1.0)}
 STYLES = {
-    (SQUARED, "value"): (MODEL, "-", "NPC²: c²(x)"),
-    (SQUARED, "partition"): (MODEL, "--", "NPC²: Z"),
-    (MONOTONIC, "value"): (OTHER, "-", "MPC: c(x)"),
-    (MONOTONIC, "partition"): (OTHER, "--", "MPC: Z"),
+    (SQUARED, VALUE): (MODEL, "-", "NPC²: c²(x)"),
+    (SQUARED, PARTITION): (MODEL, "--", "NPC²: Z"),
+    (MONOTONIC, VALUE): (OTHER, "-", "MPC: c(x)"),
+    (MONOTONIC, PARTITION): (OTHER, "--", "MPC: Z"),
 }
 
 
@@ -48,11 +49,15 @@ class Cost(Experiment):
     seed: int = 0
 
     def runs(self) -> Sequence[Run]:
-        points = [(batch, self.fixed_units) for batch in self.batches]
-        points += [(self.fixed_batch, units) for units in self.units]
+        # Z does not depend on the batch: it is measured once for each K.
+        points = [
+            (PARTITION, 0, units) for units in dict.fromkeys((*self.units, self.fixed_units))
+        ]
+        points += [(VALUE, batch, self.fixed_units) for batch in self.batches]
+        points += [(VALUE, self.fixed_batch, units) for units in self.units]
         return [
-            {"model": model, "batch": batch, "units": units}
-            for batch, units in dict.fromkeys(points)
+            {"part": part, "model": model, "batch": batch, "units": units}
+            for part, batch, units in dict.fromkeys(points)
             for model in (SQUARED, MONOTONIC)
         ]
 
@@ -67,28 +72,28 @@ class Cost(Experiment):
         )
         density = sub.SquaredCircuit(circuit) if squared else sub.MonotonicCircuit(circuit)
         generator = torch.Generator().manual_seed(self.seed)
-        x = torch.randn(run["batch"], self.num_variables, generator=generator)
+        x = torch.randn(max(run["batch"], 1), self.num_variables, generator=generator)
         rows = make_evidence(x, None, density.families, density.device)
         functions: dict[str, Callable[[], object]] = {
-            "value": torch.no_grad()(lambda: density.log_weight(rows)),
-            "partition": torch.no_grad()(density.log_normaliser),
+            VALUE: lambda: density.log_weight(rows),
+            PARTITION: density.log_normaliser,
         }
-        for function in functions.values():
-            function()  # what happens only once shall not count
-        seconds = cpu_seconds(functions, self.budget)
-        memory = {name: peak_megabytes(function) for name, function in functions.items()}
-        return {name: {"seconds": seconds[name], "megabytes": memory[name]} for name in functions}
+        function = torch.no_grad()(functions[run["part"]])
+        function()  # what happens only once shall not count
+        seconds = cpu_seconds({"it": function}, self.budget)["it"]
+        return {"seconds": seconds, "megabytes": peak_megabytes(function)}
 
     def present(self, records: Sequence[Record], outputs: Page) -> None:
         columns = ["model", "batch", "K", "c ms", "Z ms", "c MiB", "Z MiB"]
         rows = [
             [r.run["model"], r.run["batch"], r.run["units"]]
             + [
-                scale * r.result[part][quantity]
+                scale * found.result[quantity]
                 for quantity, (_, scale) in QUANTITIES.items()
-                for part in ("value", "partition")
+                for found in (r, partition_of(r, records))
             ]
             for r in records
+            if r.run["part"] == VALUE
         ]
         outputs.table(
             "cost",
@@ -108,13 +113,15 @@ class Cost(Experiment):
     def _draw(self, records: Sequence[Record]) -> Figure:
         figure = Figure(figsize=(7.6, 5.6), layout="constrained")
         grid = figure.subplots(2, 2, sharey="row")
-        by_batch = [r for r in records if r.run["units"] == self.fixed_units]
-        by_units = [r for r in records if r.run["batch"] == self.fixed_batch]
+        values = [r for r in records if r.run["part"] == VALUE]
+        by_batch = [r for r in values if r.run["units"] == self.fixed_units]
+        by_units = [r for r in values if r.run["batch"] == self.fixed_batch]
         for line, (quantity, (unit, scale)) in zip(grid, QUANTITIES.items(), strict=True):
             for axes, group, name in zip(
                 line, (by_batch, by_units), ("batch", "units"), strict=True
             ):
-                _draw_lines(axes, group, name, quantity, scale)
+                pairs = [(r, partition_of(r, records)) for r in group]
+                _draw_lines(axes, pairs, name, quantity, scale)
             line[0].set_ylabel(unit, fontsize=9)
         grid[1][0].set_xlabel(f"batch size (K = {self.fixed_units})", fontsize=9)
         grid[1][1].set_xlabel(f"K (batches of {self.fixed_batch})", fontsize=9)
@@ -125,16 +132,22 @@ class Cost(Experiment):
         return figure
 
 
+def partition_of(record: Record, records: Sequence[Record]) -> Record:
+    """The record of Z that belongs to one of c(x)."""
+    wanted = {**record.run, "part": PARTITION, "batch": 0}
+    return next(other for other in records if dict(other.run) == wanted)
+
+
 def _draw_lines(
-    axes: Axes, group: Sequence[Record], name: str, quantity: str, scale: float
+    axes: Axes, pairs: Sequence[tuple[Record, Record]], name: str, quantity: str, scale: float
 ) -> None:
     quiet(axes)
-    ticks = sorted({record.run[name] for record in group})
+    ticks = sorted({value.run[name] for value, _ in pairs})
     for (model, part), (colour, line, label) in STYLES.items():
         points = sorted(
-            (record.run[name], scale * record.result[part][quantity])
-            for record in group
-            if record.run["model"] == model
+            (value.run[name], scale * (value if part == VALUE else total).result[quantity])
+            for value, total in pairs
+            if value.run["model"] == model
         )
         across, along = zip(*points, strict=True)
         axes.plot(across, along, color=colour, ls=line, marker="o", ms=3.5, lw=1.4, label=label)

@@ -98,7 +98,10 @@ def _draw_curve(axes: Axes, group: Sequence[Record], truth: float) -> None:
         )
     axes.axhline(truth, color="black", lw=0.9, ls="--", label="truth")
     axes.margins(y=0.08)
-    axes.set_xticks(sorted({record.run["units"] for record in group}))
+    sizes = sorted({record.run["units"] for record in group})
+    axes.set_xticks(sizes)
+    if len(sizes) == 1:  # models stand beside each other, not all over the axis
+        axes.set_xlim(0.9 * sizes[0], 1.1 * sizes[0])
 
 
 def draw_densities(panels: Mapping[str, Mapping[str, tuple[Tensor, str]]]) -> Figure:

@@ -116,7 +116,8 @@ def _draw_panel(axes: Axes, pairs: Sequence[Pair]) -> None:
     line = (low - margin, high + margin)
     axes.plot(line, line, color="grey", lw=0.8, ls="--")
     axes.set(xlim=line, ylim=line, aspect="equal")
-    axes.legend(fontsize=7, frameon=False, loc="lower right")
+    shade = f"K = {sizes[0]}" if len(sizes) == 1 else f"K = {sizes[0]} (pale) .. {sizes[-1]}"
+    axes.legend(fontsize=7, frameon=False, loc="lower right", title=shade, title_fontsize=7)
 
 
 def _other_rows(records: Sequence[Record]) -> list[list[Any]]:

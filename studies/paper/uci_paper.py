@@ -1,4 +1,4 @@
-"""The grids and the numbers of the paper's main table (App. H.2)."""
+"""The grids and the numbers of the paper's main table (App. H.3)."""
 
 from __future__ import annotations
 

@@ -164,6 +164,7 @@ def _draw(axes: Axes, record: Record) -> None:
     colours = [OTHER if place < 0 else MODEL for place in middle]
     axes.bar(middle, counts / record.result["count"], width, color=colours, lw=0)
     axes.axvline(0, color="black", lw=0.8)
+    axes.set_yscale("log")  # few weights are large, and they matter
     share = record.result["negative"]
     sign = "±²" if record.run["model"] == SQUARED else "+"
     title = f"{record.run['set']}: {record.run['model']} ({sign}), {share:.0%} negative"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, quantiles
 from typing import Any, ClassVar, final
 
 from matplotlib.figure import Figure
@@ -157,6 +157,14 @@ def gain_rows(records: Sequence[Record]) -> list[list[Any]]:
     return sorted(rows, key=lambda row: names.index(row[0]))
 
 
+def lowest_shown(values: Sequence[float]) -> float:
+    """Where a picture begins: three times the middle half below it, or at the least value."""
+    if len(values) < 4:
+        return min(values)
+    first, _, third = quantiles(values, n=4)
+    return max(min(values), first - 3 * (third - first))
+
+
 def draw_gains(records: Sequence[Record]) -> Figure:
     """A panel for each set, a row for each change, a point for each seed."""
     names = list(dict.fromkeys(record.run["set"] for record in records))
@@ -167,9 +175,13 @@ def draw_gains(records: Sequence[Record]) -> Figure:
     panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
     for axes, name in zip(panels, names, strict=True):
         quiet(axes)
-        for place, change in enumerate(changes):
-            gained = gains(records, groups.get((name, change), []))
-            axes.scatter(gained, [place] * len(gained), s=16, color=MODEL, alpha=0.7)
+        rows = [gains(records, groups.get((name, change), [])) for change in changes]
+        low = lowest_shown([gain for row in rows for gain in row])
+        for place, row in enumerate(rows):
+            inside = [gain for gain in row if gain >= low]
+            axes.scatter(inside, [place] * len(inside), s=16, color=MODEL, alpha=0.7)
+            if len(inside) < len(row):  # a diverged run must not hide the others
+                axes.annotate(f"◂ {min(row):.1f}", (low, place), fontsize=7, va="center")
         axes.axvline(0, color="0.7", linewidth=0.8, zorder=0)
         axes.locator_params(axis="x", nbins=5)
         axes.set_title(name, fontsize=10)

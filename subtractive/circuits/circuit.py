@@ -126,7 +126,8 @@ class Circuit(nn.Module):
     def size(self) -> int:
         """The number of connections into all product and sum units (paper: App. A.1.1).
 
-        A Kronecker product of N children of K units has K^N product units of N inputs each.
+        A Kronecker product of N children of K units has K^N product units of N inputs each: N K^N
+        connections, where the paper's appendix writes K^(N + 1).
         """
         total = 0
         for layer, call in zip(self.sum_layers, self.schedule.calls, strict=True):

@@ -186,10 +186,8 @@ class InputFamily(ABC):
         """Raise ``ValueError`` if a region of ``size`` variables cannot carry this family."""
         if size < 1 or (self.is_univariate and size > 1):
             count = "one variable" if self.is_univariate else "at least one variable"
-            raise ValueError(
-                f"{type(self).__name__} takes input regions of {count}, got a region of {size}. "
-                "Split the region, or use MultivariateGaussian."
-            )
+            found = f"a region of {size}. Split it, or use MultivariateGaussian" if size else "0"
+            raise ValueError(f"{type(self).__name__} takes input regions of {count}, got {found}.")
 
     def start(
         self, size: int, num_units: int, generator: torch.Generator | None

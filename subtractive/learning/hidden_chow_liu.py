@@ -40,7 +40,10 @@ from subtractive.regions.graph import RegionGraph
 CLUSTERED_ROWS = 40  # of so many rows per cluster their centres are found,
 LLOYD_STEPS = 6  # in so many steps
 # The share of the start in which neighbours are independent: no transition is impossible.
-MIXING = 0.1
+MIXING = 0.5
+# Of so many columns all count alike when rows are clustered; of more, neighbours count more: what
+# columns say together must pass through all hidden variables between them, which EM finds slowly.
+NEAR_COLUMNS = 20
 FARTHEST = 4.0  # codes beyond, in standard deviations, are as far as this
 
 
@@ -56,8 +59,9 @@ def hidden_chow_liu_tree(
 ) -> MonotonicCircuit:
     """A hidden Chow-Liu tree that starts from rows (n, d), NaN where missing.
 
-    The states of z_v start as clusters of column v together with its neighbours in the tree, and
-    transitions as the frequencies with which neighbouring clusters meet. ``graph`` is a Chow-Liu
+    The states of z_v start as clusters of the rows, in which column v and its neighbours in the
+    tree count most if there are many columns, and transitions as the frequencies with which
+    neighbouring clusters meet. ``graph`` is a Chow-Liu
     tree that is known already. Train it by :func:`fit_em`.
 
     >>> rows = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)).cumsum(1)
@@ -68,15 +72,20 @@ def hidden_chow_liu_tree(
     """
     graph = graph or chow_liu_tree(data.numpy())
     tree = HiddenTree.of(graph)
-    circuit = _circuit(graph, families, num_states, tree, dtype)
-    shares = torch.ones(len(data), dtype=torch.float64) if weights is None else weights.double()
     generator = as_generator(seed)
+    circuit = _circuit(graph, families, num_states, tree, generator)
+    circuit.to(dtype or torch.get_default_dtype())
+    shares = torch.ones(len(data), dtype=torch.float64) if weights is None else weights.double()
     features = [_features(data[:, v], family) for v, family in enumerate(families)]
-    labels = []
+    together = torch.cat(features, 1)
+    far, labels = min(1.0, math.sqrt(NEAR_COLUMNS / len(families))), []
     for variable in range(len(families)):
-        near = [variable, *tree.neighbours(variable)]
-        together = torch.cat([features[v] for v in near], 1)
-        labels.append(clusters(together, num_states, generator))
+        near = {variable, *tree.neighbours(variable)}
+        widths = [1.0 if v in near else far for v in range(len(families))]
+        scale = torch.cat(
+            [torch.full(part.shape[1:], w) for part, w in zip(features, widths, strict=True)]
+        )
+        labels.append(clusters(together * scale, num_states, generator))
     update(circuit, _start(circuit, tree, data, shares / shares.sum(), labels), 1 / len(data))
     return MonotonicCircuit(circuit)
 
@@ -97,9 +106,8 @@ class HiddenTree(NamedTuple):
                 own[number] = own[region.partitions[0].children[0]]
             else:
                 (own[number],) = region.scope
-        regions = [0] * graph.num_variables
+        regions, summed = [0] * graph.num_variables, []
         parents: list[int | None] = [None] * graph.num_variables
-        summed = []
         regions[own[graph.root]] = graph.root
         for number, region in enumerate(graph.regions):
             for child in region.partitions[0].children[1:] if region.partitions else ():
@@ -120,17 +128,16 @@ def _circuit(
     families: Sequence[InputFamily],
     num_states: int,
     tree: HiddenTree,
-    dtype: torch.dtype | None,
+    generator: torch.Generator | None,
 ) -> Circuit:
     of_region = family_of_region(graph, families)
     schedule = fold(upward(graph, fold_labels(graph, of_region), summed=tree.summed))
     widths = Widths(num_states, num_states, 1)
-    inputs = build_inputs(graph, schedule, of_region, widths, None, is_shared=False)
+    inputs = build_inputs(graph, schedule, of_region, widths, generator, is_shared=False)
     layers = build_layers(
         schedule, widths, HadamardLayer, lambda shape: PositiveWeights(torch.ones(*shape))
     )
-    circuit = Circuit.from_layers(graph, schedule, inputs=inputs, layers=layers)
-    return circuit.to(dtype or torch.get_default_dtype())
+    return Circuit.from_layers(graph, schedule, inputs=inputs, layers=layers)
 
 
 def _features(column: Tensor, family: InputFamily) -> Tensor:

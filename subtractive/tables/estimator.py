@@ -292,14 +292,15 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
             return
         stream = EncodedStream(sampled, self.schema_, recipe.max_epochs, seed)
         held = encode_held_out(self.schema_, sampled.held)
-        power = 1 if self.kind == "monotonic" else 2
-        self.history_ = train_on_stream(
-            self.density_, stream, held, power=power, progress=recipe.progress
-        )
+        self.history_ = train_on_stream(self.density_, stream, held, progress=recipe.progress)
         if self.history_.stopped == "interrupted":
             interrupt = FitInterrupted(Learned(self.density_, self.history_, stream.columns))
             interrupt.partial = copy.copy(self)
             raise interrupt
+        # The check of the sample was of another density, and its counts are not of all rows.
+        self.check_ = checks.remember(self._view(), self.schema_.variables, held, held).check
+        self.counts_ = None
+        self.history_.agreement = None if self.check_ is None else self.check_.share
 
     def _keep(self, schema: Schema, learned: Learned) -> None:
         self.schema_ = schema.recoded(learned.columns)

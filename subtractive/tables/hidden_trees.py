@@ -21,7 +21,7 @@ from subtractive.densities.base import Density
 from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.inputs.base import InputFamily
-from subtractive.learning.em import fit_em
+from subtractive.learning.em import decaying_steps, fit_em
 from subtractive.learning.expected_flows import Flows, update
 from subtractive.learning.hidden_chow_liu import hidden_chow_liu_tree
 from subtractive.learning.history import History
@@ -39,6 +39,9 @@ ROWS_PER_STATE = 16
 MEMBERS = 8
 PSEUDOCOUNT = 0.1  # rows in each unit; a whole row would already blur what is known well
 MAX_EPOCHS, PATIENCE = 30, 2
+# Of many rows, so many epochs show which number of states is best.
+TRIAL_ROWS, TRIAL_EPOCHS = 4000, 5
+BATCH = 512  # small batches: their noise leads out of poor optima
 # Nats per column by which one more member must be better to go on, and by which a tree of more
 # states may be worse: larger trees gain more from being mixed.
 WORTHWHILE, LUCK = 1e-3, 3e-3
@@ -73,22 +76,31 @@ class HiddenTrees:
     def search(self, budget: Budget) -> None:
         """Double the states while it helps, then add members, until the time is over."""
         self.graph = chow_liu_tree(self.start.x.numpy())
-        most = max(LEAST_STATES, min(MOST_STATES, len(self.train.x) // ROWS_PER_STATE))
-        states = LEAST_STATES if len(self.train.x) < 4000 else 4 * LEAST_STATES
         with self.bar:
-            while states <= most and (not self.members or 2.5 * self.cost < budget.left):
-                tree = self._tree(states, self.seed, budget)
-                if self.members and not self._is_better(tree.scores, [self.members[0]], -LUCK):
-                    break
-                self.members = [tree]
-                states *= 2
+            self._choose_states(budget)
+            if len(self.train.x) >= TRIAL_ROWS:
+                self.members = [self._trained(self.members[0].density, 0, budget, TRIAL_EPOCHS)]
             while len(self.members) < MEMBERS and self.cost < budget.left:
-                tree = self._tree(self.num_states, self.seed + len(self.members), budget)
+                number = len(self.members)
+                tree = self._trained(self._tree(self.num_states, number), number, budget)
                 together = log_mean([*(m.scores for m in self.members), tree.scores])
                 goes_on = self._is_better(together, self.members, WORTHWHILE)
                 self.members.append(tree)
                 if not goes_on:
                     break
+
+    def _choose_states(self, budget: Budget) -> None:
+        """Leave one tree, of as many states as held-out rows ask for."""
+        is_large = len(self.train.x) >= TRIAL_ROWS
+        states = 4 * LEAST_STATES if is_large else LEAST_STATES
+        most = max(states, min(MOST_STATES, len(self.train.x) // ROWS_PER_STATE))
+        epochs = TRIAL_EPOCHS if is_large else MAX_EPOCHS
+        while states <= most and (not self.members or 8 * self.cost < budget.left):
+            tree = self._trained(self._tree(states, 0), 0, budget, max_epochs=epochs)
+            if self.members and not self._is_better(tree.scores, self.members, -LUCK):
+                return
+            self.members = [tree]
+            states *= 2
 
     @property
     def num_states(self) -> int:
@@ -116,30 +128,42 @@ class HiddenTrees:
         parts = [trees + math.log1p(-BROAD_SHARE), self.broad_scores + math.log(BROAD_SHARE)]
         return log_sum_exp(torch.stack(parts, -1))
 
-    def _tree(self, num_states: int, seed: int, budget: Budget) -> Trained:
-        before = budget.used
-        self.bar.set_postfix({"states": num_states, "seconds left": f"{max(0, budget.left):.0f}"})
+    def _tree(self, num_states: int, number: int) -> MonotonicCircuit:
+        """A tree at its start."""
         tree = hidden_chow_liu_tree(
             self.start.x,
             self.families,
             num_states,
             weights=self.train.weights,
             graph=self.graph,
-            seed=seed,
+            seed=self.seed + number,
             dtype=torch.float32,
         )
         self._limit(tree)
-        size = max(64, min(1024, len(self.train.x) // 16))
-        batches = DitheredBatches(
-            self.train, self.columns, size, torch.Generator().manual_seed(seed)
-        )
+        return tree
+
+    def _trained(
+        self,
+        tree: MonotonicCircuit,
+        number: int,
+        budget: Budget,
+        done: int = 0,
+        max_epochs: int = MAX_EPOCHS,
+    ) -> Trained:
+        """A tree after EM, of which so many epochs are ``done``."""
+        before, size = budget.used, max(32, min(BATCH, len(self.train.x) // 8))
+        states, left = tree.circuit.input_layers[0].num_units, max(0.0, budget.left)
+        self.bar.set_postfix({"states": states, "seconds left": f"{left:.0f}"})
+        steps, offset = decaying_steps(), done * math.ceil(len(self.train.x) / size)
+        generator = torch.Generator().manual_seed(self.seed + number)
         history = fit_em(
             tree,
-            batches,
+            DitheredBatches(self.train, self.columns, size, generator),
             self.valid.x,
             valid_weights=self.valid.weights,
+            step_size=lambda step: steps(offset + step),
             pseudocount=PSEUDOCOUNT,
-            max_epochs=self.max_epochs,
+            max_epochs=min(self.max_epochs, max_epochs),
             patience=PATIENCE,
             after_step=self._limit,
             callbacks=[lambda *_: budget.left <= 0],

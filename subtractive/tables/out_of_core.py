@@ -6,6 +6,7 @@ stream of encoded batches (rows, weights), which is all that passes over a long 
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -18,10 +19,13 @@ from torch import Tensor
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from subtractive.densities.base import Density
+from subtractive.densities.mixture import Mixture
+from subtractive.densities.squared import SquaredCircuit
 from subtractive.learning.history import History
 from subtractive.learning.loop import fit
 from subtractive.learning.relative_adam import relative_adam
 from subtractive.tables.column_types import DataWarning
+from subtractive.tables.columns import Column
 from subtractive.tables.reading import Floats, Table
 from subtractive.tables.row_sample import (
     Numbers,
@@ -217,17 +221,14 @@ class EncodedStream:
 
 
 def train_on_stream(
-    density: Density, stream: EncodedStream, held: Rows, *, power: int, progress: bool
+    density: Density, stream: EncodedStream, held: Rows, *, progress: bool
 ) -> History:
-    """Go on with a density, in place, over all rows; held-out rows find it at least as likely.
-
-    It is made of functions to this ``power``: 2 for squares.
-    """
-    limits = scale_limits(stream.columns)
+    """Go on with a density, in place, over all rows; held-out rows find it at least as likely."""
+    keep_limits = _scale_limiter(density, stream.columns)
     num_epochs = stream.num_epochs
     optimizer = relative_adam(density, RATE)
     average = WeightAverage(density, held, STEPS_OF_EPOCH)
-    optimizer.register_step_post_hook(lambda *_: limit_scales(density, limits, power))
+    optimizer.register_step_post_hook(lambda *_: keep_limits())
     optimizer.register_step_post_hook(lambda *_: average.update())
     history = fit(
         density,
@@ -256,3 +257,27 @@ def train_on_stream(
     shift = held.mean_log_jacobian
     epochs = [e._replace(train=e.train + shift, valid=e.valid + shift) for e in history.epochs]
     return replace(history, epochs=epochs, best_score=history.best_score + shift)
+
+
+def _scale_limiter(density: Density, columns: tuple[Column, ...]) -> Callable[[], None]:
+    """What brings the widths of members back into their limits after a step.
+
+    A member that starts outside of them, as a broad component does, is meant to be there.
+    """
+    limits = scale_limits(columns)
+    parts = density.members if isinstance(density, Mixture) else [density]
+    members = [member for member in parts if isinstance(member, Density)]
+    bounded = []
+    for member in members:
+        power = 2 if isinstance(member, SquaredCircuit) else 1
+        limited = copy.deepcopy(member)
+        limit_scales(limited, limits, power)
+        pairs = zip(limited.parameters(), member.parameters(), strict=True)
+        if all(torch.equal(one, other) for one, other in pairs):
+            bounded.append((member, power))
+
+    def keep_limits() -> None:
+        for member, power in bounded:
+            limit_scales(member, limits, power)
+
+    return keep_limits

@@ -6,7 +6,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 
+from studies.distillation.clone_circuit import as_density
 from studies.distillation.clone_learning import (
     expectation_maximisation,
     smoothed,
@@ -28,6 +30,7 @@ from studies.distillation.clones import (
 )
 from studies.distillation.contexts import cluster, shares
 from studies.distillation.ngrams import witten_bell_log_probs
+from subtractive.sequences.queries import containing_probability
 
 OFFSETS = np.array([0, 2, 3, 6])
 TOKEN = np.repeat(np.arange(3), np.diff(OFFSETS))
@@ -215,3 +218,16 @@ def test_orders_that_cannot_be_counted_are_refused():
         witten_bell_log_probs(rows, rows, 0, 4)
     with pytest.raises(ValueError, match="do not fit in 64 bits"):
         witten_bell_log_probs(rows, rows, 5, 50_257)
+
+
+def test_a_chain_is_a_density_of_the_library():
+    chain = additive(4)
+    density = as_density(chain, LENGTH)
+    logs = density.log_prob(torch.tensor(ROWS, dtype=torch.float32)).detach().numpy()
+    np.testing.assert_allclose(logs, log_values(chain, ROWS), rtol=1e-4, atol=1e-4)
+    found = containing_probability(density, [[1, 2]])
+    rows = [row for row in ROWS if any((1, 2) == pair for pair in itertools.pairwise(row))]
+    expected = np.exp(log_values(chain, np.array(rows))).sum()
+    assert found == pytest.approx(expected, rel=1e-4, abs=0)
+    with pytest.raises(ValueError, match="at least three"):
+        as_density(chain, 2)

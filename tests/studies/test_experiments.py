@@ -12,6 +12,7 @@ from studies.__main__ import main
 from studies.digits.digits import DigitsExperiment
 from studies.grid.running import execute
 from studies.paper.cost import Cost
+from studies.paper.drawings import Drawings
 from studies.paper.overflow import Overflow
 from studies.paper.ring import Ring
 from studies.paper.separation import Separation
@@ -37,6 +38,7 @@ TINY = {
     "ring": Ring(additive=(2,), rows=(300, 100, 100), epochs=3, seeds=(0, 1), frames=2),
     "synthetic-continuous": SyntheticContinuous(**SYNTHETIC, num_bases=8),
     "synthetic-discrete": SyntheticDiscrete(**SYNTHETIC, bins=8, binomial_units=(2, 4)),
+    "drawings": Drawings(num_units=2),
     "overflow": Overflow(variables=(2, 512), seeds=(0,)),
     "splines": Splines(orders=(0, 2), bases=(5,), pairs=2),
     "separation": Separation(edges=(1, 3, 20), vertices=(8, 30), degree=3, enumerated=8),
@@ -76,6 +78,7 @@ def test_every_experiment_is_tried():
         "real-data",
         "ingredients",
         "clones",
+        "guided",
     }  # they have tests of their own
     assert elsewhere | set(TINY) == set(EXPERIMENTS)
 

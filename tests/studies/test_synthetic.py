@@ -5,7 +5,11 @@ import pytest
 import torch
 from oracles import integral_over_rectangle
 
+import subtractive as sub
 from studies.data.synthetic import SHAPES, draw, find_map
+from studies.models.training import PaperSchedule, train_ensemble
+from studies.paper.synthetic_continuous import SyntheticContinuous
+from studies.paper.synthetic_models import build
 from subtractive.data.synthetic import funnel
 
 
@@ -43,3 +47,30 @@ def test_the_map_of_strange_rows_is_found(name):
     # Four numbers fitted to 4000 rows gain 4 / 8000 nats, give or take as much again.
     difference = float(found(every).mean() - data.log_density(every).mean())
     assert -1e-4 < difference < 4e-3
+
+
+def test_the_paper_s_protocol_starts_uniform_and_ends_by_patience(tmp_path):
+    small = {"sets": ("banana",), "shown_units": (2,), "models": ("NPC²",), "seeds": (0, 1)}
+    experiment = SyntheticContinuous(**small, rows=(300, 100, 100), num_bases=6)
+    changes = experiment.paper() | {"units": (2,), "models": ("NPC²",), "epochs": 10}
+    chosen = experiment.changed(changes | {"patience": 3, "learning_rate": 1e-9})
+    assert (chosen.protocol, chosen.batch_size) == ("paper", 256)
+    assert experiment.paper()["learning_rate"] == 0.001
+    result = chosen.perform(chosen.runs()[0], lambda ending: tmp_path / f"run.{ending}")
+    # At so small a rate no score improves by a thousandth within three epochs of the start.
+    assert [member["epoch"] for member in result["members"]] == [0, 0]
+    table = sub.load(tmp_path / "run.model").circuit.input_layers[0].get_tensor("coefficient")
+    table = table.detach()
+    assert 0 < float(table.min()) < float(table.max()) <= 1
+
+
+def test_members_lose_patience_one_by_one():
+    splines = [sub.Spline(6, domain=(-3.0, 3.0))] * 2
+    rows = torch.randn(200, 2, generator=torch.Generator().manual_seed(0)).clamp(-3, 3).double()
+    members = [build("NPC²", splines, 2, seed) for seed in (0, 1)]
+    data = (rows, rows[:100], rows[100:])
+    long = train_ensemble(members, data, PaperSchedule(30, 0.02, 100, 30), seeds=[0, 1])
+    assert all(fitted.epoch > 5 for fitted in long)
+    members = [build("NPC²", splines, 2, seed) for seed in (0, 1)]
+    for fitted in train_ensemble(members, data, PaperSchedule(30, 1e-6, 100, 2), seeds=[0, 1]):
+        assert fitted.epoch == 0

@@ -82,6 +82,17 @@ def test_all_rows_count_and_held_out_rows_find_them_more_likely(form):
     assert scores[0] == pytest.approx(scores[1], abs=0.5)
 
 
+def test_what_the_defaults_choose_is_trained_on():
+    """Also a mixture of hidden trees, whose broad component stays as broad as it was made."""
+    frame = table(1500)
+    fitted = sub.SubtractiveMixture(random_state=0, max_epochs=2).fit_pieces(
+        cut(frame), sample_rows=400
+    )
+    scores = fitted.score_samples(frame)
+    assert np.isfinite(scores).all()
+    assert fitted.history_.best_score == pytest.approx(scores.mean(), abs=0.5)
+
+
 def test_weights_count_rows():
     """Weight three for the rows with a > 0 moves the probability of that as it should."""
     frame = table(4000)

@@ -1,0 +1,88 @@
+"""Mixtures of hidden trees of tables: what they cost, what they withstand, what they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import subtractive as sub
+from subtractive.tables.effort import Budget, seconds_of
+from subtractive.tables.hidden_trees import BROAD_SHARE
+
+
+def frame_of(count=600, seed=0):
+    random = np.random.default_rng(seed)
+    group = random.choice(["a", "b", "c"], count)
+    place = np.select([group == "a", group == "b"], [0.0, 4.0], -3.0)
+    size = np.where(random.random(count) < 0.4, 0.0, np.exp(random.normal(size=count)))
+    return pd.DataFrame({"group": group, "place": place + random.normal(size=count), "size": size})
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return sub.SubtractiveMixture(effort=3, random_state=0).fit(frame_of())
+
+
+def test_a_mixed_table_is_a_mixture_of_trees_and_a_broad_component(fitted):
+    assert isinstance(fitted.density_, sub.Mixture)
+    assert all(isinstance(part, sub.MonotonicCircuit) for part in fitted.density_.members)
+    weights = fitted.density_.logits.detach().softmax(0)
+    assert weights[-1] == pytest.approx(BROAD_SHARE)
+    total = fitted.density_.log_partition().detach()
+    torch.testing.assert_close(total, torch.zeros_like(total), rtol=0, atol=1e-9)
+
+
+def test_it_knows_what_depends_on_what(fitted):
+    at = fitted.mean(given={"group": "b"})["place"]
+    assert at == pytest.approx(4.0, abs=0.4)
+    drawn = fitted.sample(2000, random_state=0)
+    assert (drawn["size"] == 0).mean() == pytest.approx(0.4, abs=0.06)
+    assert drawn.groupby("group")["place"].mean()["c"] == pytest.approx(-3.0, abs=0.4)
+
+
+def test_the_score_of_the_history_is_that_of_held_out_rows(fitted):
+    fresh = frame_of(2000, seed=1)
+    assert fitted.history_.best_score == pytest.approx(fitted.score(fresh), abs=0.5)
+
+
+def test_the_same_seed_gives_the_same_model():
+    frame = frame_of(200)
+    one, two = (sub.SubtractiveMixture(effort=60, random_state=3).fit(frame) for _ in "ab")
+    np.testing.assert_allclose(one.score_samples(frame), two.score_samples(frame), rtol=1e-12)
+
+
+@pytest.mark.parametrize("where", ["train", "test"])
+def test_one_row_far_away_costs_little_and_changes_little(where, fitted):
+    frame, fresh = frame_of(), frame_of(300, seed=1)
+    far = frame.iloc[:1].assign(place=4000.0)
+    if where == "test":
+        assert fitted.score_samples(far)[0] > -60
+        return
+    model = sub.SubtractiveMixture(effort=3, random_state=0).fit(pd.concat([frame, far]))
+    change = np.abs(model.score(fresh) - fitted.score(fresh))
+    assert change < 0.02 * 3 + 0.1  # other rows of batches and clusters: another draw of a start
+    assert model.score_samples(far)[0] > -60
+
+
+def test_a_budget_is_of_processor_time():
+    budget = Budget(0.05)
+    assert budget.left > 0
+    while budget.left > 0:
+        sum(range(1000))
+    assert budget.used >= 0.05
+
+
+@pytest.mark.parametrize("effort", ["slow", 0, -1.0, True, float("inf"), float("nan"), None])
+def test_an_effort_is_a_word_or_seconds(effort):
+    with pytest.raises(ValueError, match="effort must be one of 'fast', 'balanced', 'best'"):
+        seconds_of(effort)
+    with pytest.raises(ValueError, match="effort must be one of"):
+        sub.SubtractiveMixture(effort=effort).fit(frame_of(60))
+
+
+def test_larger_tables_take_longer_unless_seconds_are_given():
+    assert seconds_of("balanced", 10) == seconds_of("balanced")
+    assert seconds_of("balanced", 1_200_000) == 2 * seconds_of("balanced")
+    assert seconds_of(7, 1_200_000) == 7
