@@ -41,6 +41,8 @@ PSEUDOCOUNT = 0.1  # rows in each unit; a whole row would already blur what is k
 MAX_EPOCHS, PATIENCE = 30, 2
 # Of many rows, so many epochs show which number of states is best.
 TRIAL_ROWS, TRIAL_EPOCHS = 4000, 5
+# Twice the states take twice the time: they are tried if so many trials more would fit.
+WORTH = 8
 BATCH = 512  # small batches: their noise leads out of poor optima
 # Nats per column by which one more member must be better to go on, and by which a tree of more
 # states may be worse: larger trees gain more from being mixed.
@@ -95,7 +97,7 @@ class HiddenTrees:
         states = 4 * LEAST_STATES if is_large else LEAST_STATES
         most = max(states, min(MOST_STATES, len(self.train.x) // ROWS_PER_STATE))
         epochs = TRIAL_EPOCHS if is_large else MAX_EPOCHS
-        while states <= most and (not self.members or 8 * self.cost < budget.left):
+        while states <= most and (not self.members or WORTH * self.cost < budget.left):
             tree = self._trained(self._tree(states, 0), 0, budget, max_epochs=epochs)
             if self.members and not self._is_better(tree.scores, self.members, -LUCK):
                 return
