@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from pathlib import Path
 
@@ -42,10 +41,6 @@ nitpick_ignore_regex = [
     (r"py:mod", r"subtractive\..*"),
 ]
 suppress_warnings = ["config.cache"]
-# Pages that other changes bring are listed by patterns, which may match nothing yet.
-logging.getLogger("sphinx.sphinx.directives.other").addFilter(
-    lambda record: "didn't match any documents" not in str(record.msg)
-)
 
 # Markdown
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "attrs_block"]

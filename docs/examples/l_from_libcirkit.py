@@ -18,6 +18,7 @@ of its square given any evidence, missing values, boxes, quantiles.
 # In one environment it is ``sub.from_cirkit(compiled_circuit)``.
 
 import math
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
@@ -25,7 +26,8 @@ from sklearn.datasets import load_digits
 
 import subtractive as sub
 
-circuit = sub.from_cirkit("libcirkit_digits.safetensors")
+folders = (Path(), Path("docs/examples"))  # of this page, or of the repository
+circuit = sub.from_cirkit(next(f for folder in folders for f in folder.glob("libcirkit_*")))
 p = sub.SquaredCircuit(circuit)
 images = torch.tensor(load_digits().data)
 with torch.no_grad():

@@ -38,7 +38,7 @@ for ax, (name, graph) in zip(axes, graphs.items()):
     for region in sorted(graph.regions, key=lambda region: -len(region.scope)):
         if pixel in region.scope:
             size[list(region.scope)] = len(region.scope)
-    ax.imshow(size.log2().reshape(8, 8), cmap="Purples_r")
+    ax.imshow(size.log2().reshape(8, 8).numpy(), cmap="Purples_r")
     ax.plot(pixel % 8, pixel // 8, "o", color="#c7772e")
     ax.set(title=name, xticks=[], yticks=[])
 

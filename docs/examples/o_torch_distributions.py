@@ -40,10 +40,12 @@ print(grid.shape, "->", density.shape)
 
 drawn = moons.sample((500,))
 figure, axes = plt.subplots(1, 2, figsize=(8.5, 2.9), layout="constrained")
-axes[0].pcolormesh(x, y, density, cmap="Purples")
-axes[0].plot(*drawn.T, ".", ms=2, color="#c7772e")
+axes[0].pcolormesh(x.numpy(), y.numpy(), density.numpy(), cmap="Purples")
+axes[0].plot(*drawn.T.numpy(), ".", ms=2, color="#c7772e")
 axes[0].set(title="density, and 500 samples", xlim=(-1.8, 2.8), ylim=(-1.3, 1.8))
-levels = axes[1].contour(x, y, below, levels=[0.05, 0.2, 0.4, 0.6, 0.8, 0.95])
+levels = axes[1].contour(
+    x.numpy(), y.numpy(), below.numpy(), levels=[0.05, 0.2, 0.4, 0.6, 0.8, 0.95]
+)
 axes[1].clabel(levels, fontsize=8)
 axes[1].set(title="P(x ≤ a, y ≤ b)")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
@@ -62,11 +62,15 @@ class Answers:
         }
 
     def curves(self, request: Mapping[str, Any]) -> Answer:
-        """Conditional densities of all columns, the probability of the selection, the rows."""
+        """Conditional densities of the other columns, the selection's probability, the rows.
+
+        One pass gives the densities of all columns that are not selected from; those that are
+        take a pass each, and wait for :meth:`selected`.
+        """
         selection = Selection.read(self.columns, request.get("given", {}))
         with noting_warnings() as notes:
             answer: Answer = {
-                "columns": self._curves(selection),
+                "columns": self._curves(selection, self._names(selection, selected=False)),
                 "probability": self._probability(selection),
                 "python": selection.python(self.path),
                 "shell": selection.shell(self.path, self.model._view().schema),
@@ -74,6 +78,12 @@ class Answers:
         if self.subset is not None:
             answer["data"] = self.subset.count(selection)
         return {**answer, "notes": notes}
+
+    def selected(self, request: Mapping[str, Any]) -> Answer:
+        """Conditional densities of the columns in which a set was selected."""
+        selection = Selection.read(self.columns, request.get("given", {}))
+        with noting_warnings():
+            return {"columns": self._curves(selection, self._names(selection, selected=True))}
 
     def summary(self, request: Mapping[str, Any]) -> Answer:
         """Conditional means, and intervals that hold nine tenths."""
@@ -135,9 +145,17 @@ class Answers:
             ]
         return answer
 
-    def _curves(self, selection: Selection) -> dict[str, Answer]:
+    def _names(self, selection: Selection, *, selected: bool) -> list[Hashable]:
+        """The columns whose value is not known: in which a set was selected, or the others."""
+        free = [shown.name for shown in self.columns if shown.name not in selection.points]
+        return [name for name in free if (name in selection.event) == selected]
+
+    def _curves(self, selection: Selection, names: list[Hashable]) -> dict[str, Answer]:
         """By column: densities at its points, and probabilities of its states and atoms."""
-        told = self.model.marginals(selection.given)
+        asked = self.model.condition(selection.given) if selection.given else self.model
+        if not names:
+            return {}
+        told = asked.marginal(names).marginals()
         parts = dict(list(told.groupby("column", sort=False)))
         found = {}
         for shown in self.columns:

@@ -104,6 +104,7 @@ def make_app(answers: Answers, token: str) -> Starlette:
     routes = [
         route("page", lambda _: answers.page()),
         route("curves", answers.curves),
+        route("selected", answers.selected),
         route("summary", answers.summary),
         route("samples", answers.samples),
         route("joint", answers.joint),

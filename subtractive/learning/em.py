@@ -90,7 +90,11 @@ def fit_em(
 
 
 def decaying_steps(start: float = 1.0, power: float = 0.55) -> Callable[[int], float]:
-    """``η_t = start (1 + t)^-power``: large steps at first, and a limit for power above a half."""
+    """``η_t = start (1 + t)^-power``: large steps at first, and a limit for power above a half.
+
+    >>> [round(sub.learning.decaying_steps()(step), 2) for step in range(3)]
+    [1.0, 0.68, 0.55]
+    """
     return lambda step: start * (1 + step) ** -power
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from subtractive.tables.columns import Column, Numeric
 
+MOST_UNMERGED = 2**20  # rows that repeat and are trained on one by one
 SMALL = 50  # a table of fewer different rows trains without a held-out part
 
 
@@ -37,8 +38,18 @@ def split(rows: Rows, fraction: float, seed: int) -> tuple[Rows, Rows | None]:
     num_valid = int(fraction * len(rows.x))
     if len(rows.x) < SMALL or num_valid == 0:
         return rows, None
-    order = torch.randperm(len(rows.x), generator=torch.Generator().manual_seed(seed))
-    return rows.take(order[num_valid:]), rows.take(order[:num_valid])
+    generator = torch.Generator().manual_seed(seed)
+    if bool((rows.weights == 1).all()) or not bool((rows.weights == rows.weights.round()).all()):
+        order = torch.randperm(len(rows.x), generator=generator)
+        return rows.take(order[num_valid:]), rows.take(order[:num_valid])
+    # A merged row stands for many: each of them is held out or not, or one row would decide.
+    which = torch.repeat_interleave(rows.weights.long())
+    chosen = which[torch.randperm(len(which), generator=generator)[: int(fraction * len(which))]]
+    held = torch.bincount(chosen, minlength=len(rows.x)).double()
+    return tuple(  # type: ignore[return-value]
+        rows._replace(weights=weights).take((weights > 0).nonzero()[:, 0])
+        for weights in (rows.weights - held, held)
+    )
 
 
 def batch_size(rows: Rows) -> int:
@@ -91,6 +102,18 @@ def dither(x: Tensor, columns: Sequence[Column], generator: torch.Generator) -> 
     return spread
 
 
+def _unmerged(rows: Rows) -> Rows:
+    """Rows that repeat, one by one, where weights are counts.
+
+    A loss is the mean over a batch: a row of large weight would count in one batch only.
+    """
+    are_counts = bool((rows.weights == rows.weights.round()).all())
+    if not are_counts or rows.weights.max() == 1 or rows.weights.sum() > MOST_UNMERGED:
+        return rows
+    each = rows.take(torch.repeat_interleave(rows.weights.long()))
+    return each._replace(weights=torch.ones_like(each.weights))
+
+
 @final
 @dataclass(frozen=True)
 class DitheredBatches:
@@ -105,7 +128,8 @@ class DitheredBatches:
     generator: torch.Generator = field(compare=False)
 
     def __call__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        order = torch.randperm(len(self.rows.x), generator=self.generator)
-        x = dither(self.rows.x, self.columns, self.generator)
+        rows = _unmerged(self.rows)
+        order = torch.randperm(len(rows.x), generator=self.generator)
+        x = dither(rows.x, self.columns, self.generator)
         for some in order.split(self.batch_size):
-            yield x[some], self.rows.weights[some]
+            yield x[some], rows.weights[some]

@@ -71,12 +71,14 @@ def selected(request, answers):
 
 def test_curves_are_the_conditional_marginals(answers, model, selected):
     sent, given = selected
-    found = answers.curves({"given": sent})
+    others = answers.curves({"given": sent})["columns"]
+    selected = answers.selected({"given": sent})["columns"]
     told = model.marginals(given)
-    assert set(found["columns"]) == set(told["column"])
+    assert set(others) | set(selected) == set(told["column"])
+    assert set(selected) == {key for key, one in sent.items() if "value" not in one}
     for name, part in told.groupby("column", sort=False):
         by_value = part.sort_values("value") if name != "city" else part
-        shown = found["columns"][name]
+        shown = {**others, **selected}[name]
         density = by_value["density"].dropna().to_numpy()
         digits = 1e-5 * np.max(density, initial=0)  # as many as a picture shows
         np.testing.assert_allclose(shown["density"], density, rtol=0, atol=digits)
@@ -189,10 +191,14 @@ def test_the_command_asks_for_the_selection(answers):
     assert found == "subtractive sample 'a file.model' -n 10 --given height=170.0"
 
 
-def test_what_the_command_line_cannot_say_is_not_offered(model):
-    frame = pd.DataFrame({"a": np.tile(["x,y", "z"], 40), "b": np.arange(80.0) % 7})
-    model = sub.SubtractiveMixture(2, structure="binary", max_epochs=1, random_state=0).fit(frame)
-    assert Answers.of(model, None, None).curves({"given": {"a": {"states": [0]}}})["shell"] is None
+def test_what_the_command_line_cannot_say_is_not_offered(answers, monkeypatch):
+    def refuse(phrases, schema):
+        raise ValueError("cannot read it")
+
+    sent = {"given": {"rain": {"atoms": [0]}}}
+    for parse in (lambda phrases, schema: {"rain": [1.0]}, refuse):
+        monkeypatch.setattr("subtractive.explorer.selection.parse_events", parse)
+        assert answers.curves(sent)["shell"] is None
 
 
 def test_dates_are_copied_as_dates(answers, model):

@@ -9,7 +9,7 @@ import subtractive as sub
 from subtractive.tables.columns import Numeric
 from subtractive.tables.model_selection import Recipe
 from subtractive.tables.training_data import Data
-from subtractive.tables.training_rows import Rows
+from subtractive.tables.training_rows import Rows, split
 from subtractive.tables.transforms import Affine
 
 SETTINGS = {
@@ -81,3 +81,18 @@ def test_frames_are_of_the_kind_that_was_asked_for(kind):
     density = Recipe(**(SETTINGS | {"kind": kind}))._from_frames(rows, 2, 0)
     wanted = sub.SquaredCircuit if kind == "squared" else sub.MonotonicCircuit
     assert all(isinstance(member, wanted) for member in density.members)
+
+
+def test_rows_that_repeat_are_split_one_by_one():
+    """One row that occurs 600 times is nine tenths in training, not all of it on either side."""
+    weights = torch.cat([torch.tensor([600.0, 300.0]), torch.ones(98)]).double()
+    x = torch.arange(100.0).double()[:, None]
+    train, valid = split(Rows(x, weights, torch.zeros(100).double()), 0.1, seed=0)
+    assert valid.weights.sum() == 99
+    total = torch.zeros(100).double()
+    for part in (train, valid):
+        assert (part.weights > 0).all()
+        total[part.x[:, 0].long()] += part.weights
+    assert torch.equal(total, weights)
+    # Four standard deviations of a binomial share.
+    assert abs(float(valid.weights[0]) - 60) < 4 * 7.4

@@ -164,6 +164,7 @@ class Page {
     const { given } = this.store.state;
     const { signal } = this.slower;
     try {
+      await this.askSelected(given, signal);
       const { columns } = await post("summary", { given }, signal);
       this.cards.forEach((card) => card.summarise(columns[card.column.key], given[card.column.key]));
       await this.askJoint(given, signal);
@@ -172,6 +173,13 @@ class Page {
     } catch (error) {
       if (error.name !== "AbortError") this.fail(error);
     }
+  }
+
+  // The densities of the columns that were selected from take longer than all others.
+  async askSelected(given, signal) {
+    if (Object.keys(given).length === 0) return;
+    const { columns } = await post("selected", { given }, signal);
+    for (const card of this.cards) card.drawOwn(columns[card.column.key]);
   }
 
   async askJoint(given, signal) {

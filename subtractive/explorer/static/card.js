@@ -122,12 +122,23 @@ export class Card {
     this.plot.select(point ? [condition.value] : (condition?.range ?? null));
   }
 
+  // A column that is selected from keeps its curve until the next one comes.
   draw(answer, data, condition) {
-    this.plot?.draw(answer?.density, data?.heights);
-    this.bars?.draw(answer?.probability, data?.shares);
+    const kept = condition && !("value" in condition) ? this.answer : undefined;
+    this.answer = answer ?? kept;
+    this.data = data;
+    this.plot?.draw(this.answer?.density, data?.heights);
+    this.bars?.draw(this.answer?.probability, data?.shares);
     const said = condition ? `, selected ${phrase(this.column, condition)}` : "";
     this.plot?.element.setAttribute("aria-label", `Density of ${this.column.key}${said}`);
     if (!answer && condition) this.summary.textContent = phrase(this.column, condition);
+  }
+
+  drawOwn(answer) {
+    if (!answer) return;
+    this.answer = answer;
+    this.plot?.draw(answer.density, this.data?.heights);
+    this.bars?.draw(answer.probability, this.data?.shares);
   }
 
   summarise(summary, condition) {
