@@ -1,4 +1,4 @@
-"""The table of binary sets, beside published numbers."""
+"""The table of binary sets."""
 
 from __future__ import annotations
 
@@ -6,30 +6,12 @@ from collections.abc import Mapping
 from statistics import median
 
 from studies.data.binary import SETS
-from studies.evidence.formats import number, spread, table, tests
+from studies.evidence.formats import spread, table, tests
 from studies.evidence.pages import Block
 from studies.evidence.store import Store
 from studies.models.kinds import COMPLEX, MPC, MPC2, NPC2, SQUARES
 
 GROUP = "debd/ours"
-# Test log-likelihoods as their papers print them: Gens and Domingos 2013 (LearnSPN), Rooshenas
-# and Lowd 2014 (ID-SPN), Peharz et al. 2020 (EiNet).
-PUBLISHED: dict[str, tuple[float, float, float]] = {
-    "nltcs": (-6.11, -6.02, -6.02),
-    "msnbc": (-6.11, -6.04, -6.12),
-    "kdd": (-2.18, -2.13, -2.18),
-    "plants": (-12.98, -12.54, -13.68),
-    "baudio": (-40.50, -39.79, -39.88),
-    "bnetflix": (-57.33, -56.36, -56.54),
-    "tretail": (-11.04, -10.85, -10.92),
-    "dna": (-82.52, -81.21, -96.09),
-    "kosarek": (-10.99, -10.60, -11.03),
-    "msweb": (-10.25, -9.73, -10.03),
-    "book": (-35.89, -34.14, -34.74),
-    "tmovie": (-52.49, -51.51, -51.71),
-    "cr52": (-85.07, -83.35, -87.37),
-    "bbc": (-250.69, -248.93, -248.33),
-}
 MODELS = (MPC, MPC2, NPC2, SQUARES, COMPLEX)
 
 
@@ -40,8 +22,8 @@ def binary_table(store: Store) -> str:
         for tree in dict.fromkeys(r.run["tree"] for r in store.select(GROUP, set=name)):
             groups = [store.select(GROUP, set=name, tree=tree, model=model) for model in MODELS]
             cells = [spread(tests(group)) if group else "" for group in groups]
-            rows.append([name, tree, *cells, *(number(x) for x in PUBLISHED[name])])
-    return table(["set", "tree", *MODELS, "LearnSPN", "ID-SPN", "EiNet"], rows)
+            rows.append([name, tree, *cells])
+    return table(["set", "tree", *MODELS], rows)
 
 
 def binary_summary(store: Store) -> str:
