@@ -24,8 +24,8 @@ HEADER = """\
 What the library promises, measured. `make scorecard` runs every check, prints a line for each, and
 writes this page and `scorecard/last_run.json`; `make scorecard ARGS="--only 1,2,22"` runs some of
 them, `ARGS="--soak 3600"` makes the soak of check 24 last an hour. The exit code is 1 if a check
-fails. `make test` runs a smaller form of most, `make test-all` of every one. Each check is one function in `scorecard/`,
-with an oracle of its own.
+fails. `make test` runs a smaller form of most, `make test-all` of every one. Each check is one
+function in `scorecard/`, with an oracle of its own.
 
 """
 
