@@ -41,8 +41,7 @@ CLUSTERED_ROWS = 40  # of so many rows per cluster their centres are found,
 LLOYD_STEPS = 6  # in so many steps
 # The share of the start in which neighbours are independent: no transition is impossible.
 MIXING = 0.5
-# Of so many columns all count alike when rows are clustered; of more, neighbours count more: what
-# columns say together must pass through all hidden variables between them, which EM finds slowly.
+# Of more columns than this, distant ones count less when rows are clustered.
 NEAR_COLUMNS = 20
 FARTHEST = 4.0  # codes beyond, in standard deviations, are as far as this
 
@@ -54,14 +53,15 @@ def hidden_chow_liu_tree(
     *,
     weights: Tensor | None = None,
     graph: RegionGraph | None = None,
+    distant: float = 1.0,
     seed: int = 0,
     dtype: torch.dtype | None = None,
 ) -> MonotonicCircuit:
     """A hidden Chow-Liu tree that starts from rows (n, d), NaN where missing.
 
-    The states of z_v start as clusters of the rows, in which column v and its neighbours in the
-    tree count most if there are many columns, and transitions as the frequencies with which
-    neighbouring clusters meet. ``graph`` is a Chow-Liu
+    The states of z_v start as clusters of the rows, in which columns that are neither v nor its
+    neighbours in the tree have the weight ``distant``, and transitions as the frequencies with
+    which neighbouring clusters meet. ``graph`` is a Chow-Liu
     tree that is known already. Train it by :func:`fit_em`.
 
     >>> rows = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)).cumsum(1)
@@ -78,7 +78,7 @@ def hidden_chow_liu_tree(
     shares = torch.ones(len(data), dtype=torch.float64) if weights is None else weights.double()
     features = [_features(data[:, v], family) for v, family in enumerate(families)]
     together = torch.cat(features, 1)
-    far, labels = min(1.0, math.sqrt(NEAR_COLUMNS / len(families))), []
+    far, labels = distant * min(1.0, math.sqrt(NEAR_COLUMNS / len(families))), []
     for variable in range(len(families)):
         near = {variable, *tree.neighbours(variable)}
         widths = [1.0 if v in near else far for v in range(len(families))]

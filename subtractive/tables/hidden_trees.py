@@ -41,6 +41,10 @@ PSEUDOCOUNT = 0.1  # rows in each unit; a whole row would already blur what is k
 MAX_EPOCHS, PATIENCE = 30, 2
 # Of many rows, so many epochs show which number of states is best.
 TRIAL_ROWS, TRIAL_EPOCHS = 4000, 5
+# The weights of distant columns when rows are clustered, of which the better one is kept: what
+# distant columns say together must pass through all hidden variables between them, which EM finds
+# slowly from clusters of neighbours alone; but those are finer.
+DISTANT = (1.0, 0.0)
 # Twice the states take twice the time: they are tried if so many trials more would fit.
 WORTH = 8
 BATCH = 512  # small batches: their noise leads out of poor optima
@@ -72,6 +76,7 @@ class HiddenTrees:
         with torch.no_grad():
             self.broad_scores = self.broad.log_prob(self.valid.x)
         self.members: list[Trained] = []
+        self.distant = DISTANT[0]
         self.cost = 0.0  # seconds that the last tree took
         self.bar = tqdm(unit="tree", disable=None if progress else True)
 
@@ -97,11 +102,18 @@ class HiddenTrees:
         states = 4 * LEAST_STATES if is_large else LEAST_STATES
         most = max(states, min(MOST_STATES, len(self.train.x) // ROWS_PER_STATE))
         epochs = TRIAL_EPOCHS if is_large else MAX_EPOCHS
-        while states <= most and (not self.members or WORTH * self.cost < budget.left):
-            tree = self._trained(self._tree(states, 0), 0, budget, max_epochs=epochs)
-            if self.members and not self._is_better(tree.scores, self.members, -LUCK):
+        trials = {}
+        for self.distant in DISTANT:
+            tree = self._tree(states, 0)
+            trials[self.distant] = self._trained(tree, 0, budget, max_epochs=epochs)
+        self.distant = max(trials, key=lambda distant: self._mean(trials[distant].scores))
+        self.members = [trials[self.distant]]
+        states *= 2
+        while states <= most and WORTH * self.cost < budget.left:
+            trial = self._trained(self._tree(states, 0), 0, budget, max_epochs=epochs)
+            if not self._is_better(trial.scores, self.members, -LUCK):
                 return
-            self.members = [tree]
+            self.members = [trial]
             states *= 2
 
     @property
@@ -138,6 +150,7 @@ class HiddenTrees:
             num_states,
             weights=self.train.weights,
             graph=self.graph,
+            distant=self.distant,
             seed=self.seed + number,
             dtype=torch.float32,
         )
