@@ -160,11 +160,11 @@ def phrases_of(word: str, tokenizer: Tokenizer, vocabulary: Vocabulary) -> set[t
 
 
 def text_rules(tokenizer: Tokenizer) -> TextRules:
-    """Words end before what does not begin with a letter; texts end with a sentence."""
+    """Words end before what is no letter; texts end with a sentence, if a token can end one."""
     pieces = [tokenizer.decode([token]) for token in range(tokenizer.num_tokens)]
     boundary = {token for token, piece in enumerate(pieces) if re.match(r"\W", piece)}
     endings = {token for token, piece in enumerate(pieces) if re.search(r"[.!?]\"?\s*$", piece)}
-    return TextRules(boundary, endings)
+    return TextRules(boundary, endings or None)
 
 
 def text_contains(words: Sequence[str], tokenizer: Tokenizer) -> Contains:
