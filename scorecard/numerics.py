@@ -47,7 +47,9 @@ def _two_gaussians() -> sub.SquaredCircuit:
         layer.get_tensor("log_scale").zero_()
         # N(x; 0) / N(x; 1) = exp(1/2 - x) = w at x = 1/2 - log w.
         ratio = math.exp(0.5 - (math.log(2.0) / 2 + 0.5))
-        next(p.circuit.sum_layers[0].weights.parameters()).copy_(torch.tensor([[[1.0, -ratio]]]))
+        next(p.circuit.sum_layers[0].weights.parameters()).copy_(
+            torch.tensor([[[1.0, -ratio]]], dtype=DOUBLE)
+        )
     return p
 
 
