@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-
-import subtractive as sub
+from quick_fits import train_briefly
 
 PAGES = sorted((Path(__file__).parents[1] / "docs").glob("*.md"))
 
@@ -18,12 +17,7 @@ def test_there_are_pages():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_blocks_of_a_page_run(page, monkeypatch):
     # Where a page trains with the defaults, two epochs show that its code runs.
-    fit = sub.SubtractiveMixture.__init__
-    monkeypatch.setattr(
-        sub.SubtractiveMixture,
-        "__init__",
-        lambda self, *args, **options: fit(self, *args, **{"max_epochs": 2} | options),
-    )
+    train_briefly(monkeypatch, 2)
     torch.manual_seed(0)
     names = {}
     for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
+from quick_fits import train_briefly
 
 import subtractive as sub
 
@@ -76,14 +77,9 @@ def test_links_that_lead_nowhere_are_found(tmp_path):
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda script: script.stem)
 def test_every_script_of_the_gallery_runs(script, monkeypatch):
     # One epoch each: that they run as they are, and look right, is for make docs.
-    fit, estimator = sub.fit, sub.SubtractiveMixture.__init__
-    one = {"max_epochs": 1}
+    fit, one = sub.fit, {"max_epochs": 1}
     monkeypatch.setattr(sub, "fit", lambda *args, **options: fit(*args, **options | one))
-    monkeypatch.setattr(
-        sub.SubtractiveMixture,
-        "__init__",
-        lambda self, *args, **options: estimator(self, *args, **options | one),
-    )
+    train_briefly(monkeypatch, 1)
     monkeypatch.chdir(script.parent)  # as the gallery runs them
     plt.switch_backend("agg")
     code = script.read_text(encoding="utf-8")

@@ -110,7 +110,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
     [8, 7, 8]
     >>> low, high = model.interval("body_mass_g", 0.9, given={"sex": "female"})
     >>> model.ask("P(sex = male | body_mass_g > 5000)", table).rows
-    61
+    61.0
     >>> model = model.partial_fit(table)  # another pass, over these rows or others
     """
 
