@@ -132,14 +132,15 @@ def use(model, path):
     model.partial_fit(own)
 
 
-def test_forged_schemas_are_refused_or_those_of_other_models(fitted, tmp_path):
+@pytest.mark.parametrize("count", [100, pytest.param(400, marks=pytest.mark.slow)])
+def test_forged_schemas_are_refused_or_those_of_other_models(fitted, tmp_path, count):
     """The checksum is right, as an attacker's would be."""
     path = tmp_path / "model"
     fitted.save(path)
     tensors, description = read_tensors(path, "model")
     generator = random.Random(0)
     refused = 0
-    for _ in range(400):
+    for _ in range(count):
         estimator = changed_somewhere(description["estimator"], generator)
         write_tensors(path, "model", tensors, {**description, "estimator": estimator})
         try:
@@ -148,7 +149,7 @@ def test_forged_schemas_are_refused_or_those_of_other_models(fitted, tmp_path):
             refused += 1
         else:
             use(loaded, tmp_path / "again")
-    assert 300 < refused < 400
+    assert 0.6 * count < refused < count  # most changes make no schema, some make another
 
 
 FORGED = {
