@@ -102,19 +102,23 @@ class HiddenTrees:
         states = 4 * LEAST_STATES if is_large else LEAST_STATES
         most = max(states, min(MOST_STATES, len(self.train.x) // ROWS_PER_STATE))
         epochs = TRIAL_EPOCHS if is_large else MAX_EPOCHS
-        trials = {}
-        for self.distant in DISTANT:
-            tree = self._tree(states, 0)
-            trials[self.distant] = self._trained(tree, 0, budget, max_epochs=epochs)
-        self.distant = max(trials, key=lambda distant: self._mean(trials[distant].scores))
-        self.members = [trials[self.distant]]
-        states *= 2
-        while states <= most and WORTH * self.cost < budget.left:
+        self.members = [self._trained(self._tree(states, 0), 0, budget, max_epochs=epochs)]
+        while 2 * states <= most and WORTH * self.cost < budget.left:
+            states *= 2
             trial = self._trained(self._tree(states, 0), 0, budget, max_epochs=epochs)
             if not self._is_better(trial.scores, self.members, -LUCK):
-                return
+                break
             self.members = [trial]
-            states *= 2
+        self._choose_start(budget, epochs)
+
+    def _choose_start(self, budget: Budget, epochs: int) -> None:
+        """Keep the better one of both starts; which it is depends on the number of states."""
+        self.distant = DISTANT[1]
+        trial = self._trained(self._tree(self.num_states, 0), 0, budget, max_epochs=epochs)
+        if self._is_better(trial.scores, self.members, 0.0):
+            self.members = [trial]
+        else:
+            self.distant = DISTANT[0]
 
     @property
     def num_states(self) -> int:
