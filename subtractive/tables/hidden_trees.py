@@ -99,26 +99,22 @@ class HiddenTrees:
     def _choose_states(self, budget: Budget) -> None:
         """Leave one tree, of as many states as held-out rows ask for."""
         is_large = len(self.train.x) >= TRIAL_ROWS
-        states = 4 * LEAST_STATES if is_large else LEAST_STATES
+        # Fewer states than that do not tell yet which start is better.
+        states = 8 * LEAST_STATES if is_large else LEAST_STATES
         most = max(states, min(MOST_STATES, len(self.train.x) // ROWS_PER_STATE))
         epochs = TRIAL_EPOCHS if is_large else MAX_EPOCHS
-        self.members = [self._trained(self._tree(states, 0), 0, budget, max_epochs=epochs)]
+        trials = {}
+        for self.distant in DISTANT:
+            tree = self._tree(states, 0)
+            trials[self.distant] = self._trained(tree, 0, budget, max_epochs=epochs)
+        self.distant = max(trials, key=lambda distant: self._mean(trials[distant].scores))
+        self.members = [trials[self.distant]]
         while 2 * states <= most and WORTH * self.cost < budget.left:
             states *= 2
             trial = self._trained(self._tree(states, 0), 0, budget, max_epochs=epochs)
             if not self._is_better(trial.scores, self.members, -LUCK):
-                break
+                return
             self.members = [trial]
-        self._choose_start(budget, epochs)
-
-    def _choose_start(self, budget: Budget, epochs: int) -> None:
-        """Keep the better one of both starts; which it is depends on the number of states."""
-        self.distant = DISTANT[1]
-        trial = self._trained(self._tree(self.num_states, 0), 0, budget, max_epochs=epochs)
-        if self._is_better(trial.scores, self.members, 0.0):
-            self.members = [trial]
-        else:
-            self.distant = DISTANT[0]
 
     @property
     def num_states(self) -> int:
