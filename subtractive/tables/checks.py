@@ -22,8 +22,7 @@ from subtractive.tables.training_rows import Rows
 from subtractive.tables.view import View
 
 MOST_TRIES = 40  # questions drawn for each that is asked
-# What is asked after a fit; boxes of full covariances are integrals, which take longer.
-AFTER_FIT, AFTER_FIT_IF_JOINT = 100, 20
+AFTER_FIT = 100  # questions that are asked after a fit
 MOST_ROWS = 10_000  # that are counted after a fit
 
 
@@ -36,22 +35,33 @@ class _Drawn(NamedTuple):
     matches: Matches
 
 
-def check(view: View, codes: Floats, weights: Floats, num_questions: int, seed: int) -> Check:
-    """Questions to which rows of codes (n, d) have an answer: 30 or more match what is given."""
+def check(
+    view: View,
+    codes: Floats,
+    weights: Floats,
+    num_questions: int,
+    seed: int,
+    most_columns: int | None = None,
+) -> Check:
+    """Questions to which rows of codes (n, d) have an answer: 30 or more match what is given.
+
+    A question is about ``most_columns`` at most: two if covariances are full, else up to four.
+    """
     random = np.random.default_rng(seed)
     columns, names = view.schema.variables, list(view.variables)
     values = {v: _values(columns[v], codes[:, v]) for v in view.variables.values()}
     codes = codes.copy()
     for variable, own in values.items():  # so that ends of intervals are exactly codes of rows
         codes[~np.isnan(codes[:, variable]), variable] = columns[variable].encode(own)
-    most_boxed = 2 if has_full_covariances(view.density) else len(names)
+    if most_columns is None:
+        most_columns = 2 if has_full_covariances(view.density) else len(names)
     drawn: list[_Drawn] = []
     for _ in range(MOST_TRIES * num_questions):
         if len(drawn) == num_questions:
             break
         order = [names[i] for i in random.permutation(len(names))]
-        cut = int(random.integers(0, min(3, len(names), most_boxed)))
-        asked = order[cut : min(most_boxed, cut + int(random.integers(1, 3)))]
+        cut = int(random.integers(0, min(3, len(names), most_columns)))
+        asked = order[cut : min(most_columns, cut + int(random.integers(1, 3)))]
         sides = {
             name: _side(columns[view.variables[name]], values[view.variables[name]], random)
             for name in order[:cut] + asked
@@ -135,9 +145,10 @@ def remember(view: View, columns: Sequence[Column], rows: Rows, held_out: Rows |
         return Memory(None, counts)
     some = held_out.x[:MOST_ROWS].numpy()
     weights = as_counts(held_out.weights[:MOST_ROWS].numpy())
-    number = AFTER_FIT_IF_JOINT if has_full_covariances(view.density) else AFTER_FIT
     codes = _recoded(columns, view.schema.variables, some)
-    found = check(view, codes, weights, number, seed=0)
+    # Boxes of several columns of full covariances are integrals, which could take a minute.
+    most_columns = 1 if has_full_covariances(view.density) else None
+    found = check(view, codes, weights, AFTER_FIT, 0, most_columns)
     return Memory(found if found.receipts else None, counts)
 
 

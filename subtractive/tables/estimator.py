@@ -27,7 +27,7 @@ from subtractive.tables.columns import States
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.display import estimator_html
 from subtractive.tables.memory import Memory, describe_memory
-from subtractive.tables.model_selection import FitInterrupted, Learned, Recipe
+from subtractive.tables.model_selection import FitInterrupted, Learned, ModelSelection
 from subtractive.tables.out_of_core import (
     EncodedStream,
     Pieces,
@@ -38,6 +38,7 @@ from subtractive.tables.out_of_core import (
 from subtractive.tables.queries import draw_seed
 from subtractive.tables.reading import Floats, RandomState, Table
 from subtractive.tables.receipts import Check
+from subtractive.tables.recipe import Recipe
 from subtractive.tables.remembered_counts import RememberedCounts
 from subtractive.tables.schema import Schema
 from subtractive.tables.schema_description import describe_schema
@@ -198,7 +199,8 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
             density = copy.deepcopy(self.density_)
             rows = encode_rows(self.schema_, table, weights)
             seed = draw_seed(self.random_state)
-            self.history_ = recipe.learn_more(density, rows, self.schema_.variables, seed)
+            selection = ModelSelection(recipe, seed)
+            self.history_ = selection.learn_more(density, rows, self.schema_.variables)
             if self.history_.stopped == "interrupted":
                 raise FitInterrupted
             self.density_ = density
@@ -267,7 +269,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         schema = Schema.of(table, weights, self.schema, self.unknown)
         rows = encode_rows(schema, table, weights)
         try:
-            learned = recipe.learn(rows, schema.variables, seed)
+            learned = ModelSelection(recipe, seed).learn(rows, schema.variables)
         except FitInterrupted as interrupt:
             if interrupt.learned is not None:
                 self._keep(schema, interrupt.learned)
@@ -354,7 +356,8 @@ def learn_table(
     recipe: Recipe, schema: Schema, table: Table, weights: Floats, seed: int
 ) -> Learned:
     """Train a density on the rows of a table."""
-    return recipe.learn(encode_rows(schema, table, weights), schema.variables, seed)
+    rows = encode_rows(schema, table, weights)
+    return ModelSelection(recipe, seed).learn(rows, schema.variables)
 
 
 def encode_rows(schema: Schema, table: Table, weights: Floats) -> Rows:

@@ -30,6 +30,7 @@ from subtractive.numerics.scaled import log_sum_exp
 from subtractive.regions.chow_liu import chow_liu_tree
 from subtractive.regions.trees import flat
 from subtractive.tables.effort import Budget
+from subtractive.tables.held_out import mean_gain
 from subtractive.tables.scale_limits import limit_scales, scale_limits
 from subtractive.tables.training_data import Data
 from subtractive.tables.training_rows import DitheredBatches, Rows
@@ -51,6 +52,8 @@ BATCH = 512  # small batches: their noise leads out of poor optima
 # Nats per column by which one more member must be better to go on, and by which a tree of more
 # states may be worse: larger trees gain more from being mixed.
 WORTHWHILE, LUCK = 1e-3, 3e-3
+# A tree so many nats per column behind another model is given up: more states gain less.
+REACH = 0.2
 # The weight of the broad component, and its widths as multiples of those of the columns.
 BROAD_SHARE, BROAD_WIDTH = 0.002, 3.0
 
@@ -67,8 +70,12 @@ class Trained(NamedTuple):
 class HiddenTrees:
     """A search for the best mixture of hidden trees within a budget of time."""
 
-    def __init__(self, data: Data, *, max_epochs: int, seed: int, progress: bool) -> None:
+    def __init__(
+        self, data: Data, *, rival: Tensor | None, max_epochs: int, seed: int, progress: bool
+    ) -> None:
+        """``rival`` are the scores (n,) of held-out rows by the best model so far."""
         self.columns, self.train, self.start, self.valid = data
+        self.rival = rival
         self.max_epochs, self.seed = min(max_epochs, MAX_EPOCHS), seed
         self.families = [column.family(signed=False) for column in self.columns]
         self.limits = scale_limits(self.columns)
@@ -85,13 +92,16 @@ class HiddenTrees:
         self.graph = chow_liu_tree(self.start.x.numpy())
         with self.bar:
             self._choose_states(budget)
+            if self._is_hopeless():
+                return
             if len(self.train.x) >= TRIAL_ROWS:
                 self.members = [self._trained(self.members[0].density, 0, budget, TRIAL_EPOCHS)]
             while len(self.members) < MEMBERS and self.cost < budget.left:
                 number = len(self.members)
                 tree = self._trained(self._tree(self.num_states, number), number, budget)
-                together = log_mean([*(m.scores for m in self.members), tree.scores])
-                goes_on = self._is_better(together, self.members, WORTHWHILE)
+                before = [member.scores for member in self.members]
+                together = log_mean([*before, tree.scores])
+                goes_on = self._is_better(together, log_mean(before), WORTHWHILE)
                 self.members.append(tree)
                 if not goes_on:
                     break
@@ -107,12 +117,13 @@ class HiddenTrees:
         for self.distant in DISTANT:
             tree = self._tree(states, 0)
             trials[self.distant] = self._trained(tree, 0, budget, max_epochs=epochs)
-        self.distant = max(trials, key=lambda distant: self._mean(trials[distant].scores))
+        near = mean_gain(trials[0.0].scores, trials[1.0].scores, self.valid.weights) > 0
+        self.distant = 0.0 if near else 1.0
         self.members = [trials[self.distant]]
-        while 2 * states <= most and WORTH * self.cost < budget.left:
+        while 2 * states <= most and WORTH * self.cost < budget.left and not self._is_hopeless():
             states *= 2
             trial = self._trained(self._tree(states, 0), 0, budget, max_epochs=epochs)
-            if not self._is_better(trial.scores, self.members, -LUCK):
+            if not self._is_better(trial.scores, self.members[0].scores, -LUCK):
                 return
             self.members = [trial]
 
@@ -132,7 +143,8 @@ class HiddenTrees:
     def history(self) -> History:
         """That of the first member, with the score of all."""
         first = self.members[0].history
-        first.best_score = self._mean(self.scores)
+        weights = self.valid.weights
+        first.best_score = float((weights * self.scores).sum() / weights.sum())
         return first
 
     @property
@@ -196,13 +208,15 @@ class HiddenTrees:
     def _limit(self, density: Density) -> None:
         limit_scales(density, self.limits, 1)
 
-    def _is_better(self, scores: Tensor, members: Sequence[Trained], by: float) -> bool:
-        """Whether held-out rows prefer scores (n,) to members, by so many nats per column."""
-        gain = self._mean(scores) - self._mean(log_mean([member.scores for member in members]))
-        return gain > by * len(self.columns)
+    def _is_better(self, scores: Tensor, others: Tensor, by: float) -> bool:
+        """Whether held-out rows prefer scores (n,) to others, by so many nats per column."""
+        return mean_gain(scores, others, self.valid.weights) > by * len(self.columns)
 
-    def _mean(self, scores: Tensor) -> float:
-        return float((self.valid.weights * scores).sum() / self.valid.weights.sum())
+    def _is_hopeless(self) -> bool:
+        """Whether the tree is so far behind another model that more of it will not do."""
+        return self.rival is not None and not self._is_better(
+            self.members[0].scores, self.rival, -REACH
+        )
 
 
 def log_mean(scores: Sequence[Tensor]) -> Tensor:

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 import subtractive as sub
+from subtractive.tables.candidates import Candidates
 from subtractive.tables.columns import Numeric
-from subtractive.tables.model_selection import Recipe
+from subtractive.tables.recipe import Recipe
 from subtractive.tables.training_data import Data
 from subtractive.tables.training_rows import Rows, split
 from subtractive.tables.transforms import Affine
@@ -35,7 +36,7 @@ def rows_of(count, num_columns):
 def candidates_of(rows, **settings):
     columns = tuple(Numeric(k, "continuous", Affine(0.0, 1.0)) for k in range(rows.x.shape[1]))
     data = Data.of(columns, rows, None, 0)
-    return list(Recipe(**(SETTINGS | settings))._candidates(data, 0))
+    return list(Candidates(Recipe(**(SETTINGS | settings))).of(data, 0))
 
 
 def names(rows, **settings):
@@ -78,7 +79,8 @@ def test_what_is_said_or_missing_is_left_to_components():
 @pytest.mark.parametrize("kind", ["squared", "monotonic"])
 def test_frames_are_of_the_kind_that_was_asked_for(kind):
     rows = rows_of(200, 3)
-    density = Recipe(**(SETTINGS | {"kind": kind}))._from_frames(rows, 2, 0)
+    recipe = Recipe(**(SETTINGS | {"kind": kind}))
+    density = Candidates(recipe)._from_frames(rows, 2, 0)
     wanted = sub.SquaredCircuit if kind == "squared" else sub.MonotonicCircuit
     assert all(isinstance(member, wanted) for member in density.members)
 
