@@ -21,7 +21,7 @@ from subtractive.tables.remembered_counts import RememberedCounts
 from subtractive.tables.training_rows import Rows
 from subtractive.tables.view import View
 
-MOST_TRIES = 40  # questions drawn for each that is asked
+MOST_TRIES = 8  # questions drawn for each that is asked
 AFTER_FIT = 100  # questions that are asked after a fit
 MOST_ROWS = 10_000  # that are counted after a fit
 
@@ -47,6 +47,8 @@ def check(
 
     A question is about ``most_columns`` at most: two if covariances are full, else up to four.
     """
+    if weights.sum() < LEAST_ROWS:
+        return Check(())
     random = np.random.default_rng(seed)
     columns, names = view.schema.variables, list(view.variables)
     values = {v: _values(columns[v], codes[:, v]) for v in view.variables.values()}
