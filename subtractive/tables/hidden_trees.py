@@ -47,15 +47,16 @@ TRIAL_ROWS, TRIAL_EPOCHS = 4000, 5
 # slowly from clusters of neighbours alone; but those are finer.
 DISTANT = (1.0, 0.0)
 # Twice the states take twice the time: they are tried if so many trials more would fit.
-WORTH = 8
+WORTH = 16
 BATCH = 512  # small batches: their noise leads out of poor optima
 # Nats per column by which one more member must be better to go on, and by which a tree of more
 # states may be worse: larger trees gain more from being mixed.
 WORTHWHILE, LUCK = 1e-3, 3e-3
 # A tree so many nats per column behind another model is given up: more states gain less.
 REACH = 0.2
-# The weight of the broad component, and its widths as multiples of those of the columns.
-BROAD_SHARE, BROAD_WIDTH = 0.002, 3.0
+# The weight of the broad component, which is rarely drawn from: one of its rows in a thousand
+# would change the correlations of samples. And its widths as multiples of those of the columns.
+BROAD_SHARE, BROAD_WIDTH = 1e-5, 3.0
 
 
 class Trained(NamedTuple):

@@ -103,3 +103,11 @@ def test_random_questions_are_answered_as_by_held_out_rows(name):
     train, test = split(name)
     model = sub.SubtractiveMixture(random_state=0).fit(train)
     assert model.check(test.head(3000)).share >= LEAST_SHARE
+
+
+def test_education_and_its_number_determine_each_other():
+    path = ROOT / "mixed" / "adult_train.csv.gz"
+    if not path.is_file():
+        pytest.skip("needs adult")
+    found = {str(rule) for rule in sub.tables.functional_dependencies(pd.read_csv(path))}
+    assert {"education determines education.num", "education.num determines education"} <= found
