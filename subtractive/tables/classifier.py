@@ -1,4 +1,4 @@
-"""A classifier for scikit-learn: one density per class and Bayes' rule."""
+"""A classifier for scikit-learn: densities of the classes and Bayes' rule."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from sklearn.utils import Tags, assert_all_finite, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from subtractive.tables import queries
+from subtractive.tables.class_densities import LabelledTable, learn_classes
 from subtractive.tables.column_types import DataWarning
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.estimator import (
     SubtractiveMixture,
-    learn_table,
     recipe_of,
     unchanged_on_failure,
 )
@@ -27,20 +26,27 @@ from subtractive.tables.reading import Floats, RandomState, Table
 from subtractive.tables.schema import Schema
 from subtractive.tables.table_density import TableDensity
 from subtractive.tables.validation import check_weights, read_table
-from subtractive.tables.view import View
 
 
 @final
 class SubtractiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # untyped
-    """Bayes' rule with one :class:`SubtractiveMixture` per class, all over one schema.
+    """Bayes' rule with the density of each class, all over one schema.
 
-    .. math:: P(class | x) ∝ P(class) p(x | class)
+    .. math:: P(class | x) ∝ P(class) p(x | class)^T
+
+    Densities are those of one :class:`SubtractiveMixture` of rows and classes, or of one for each
+    class if that is what held-out rows prefer, which also choose the power T: densities of many
+    columns are too sure of themselves. Together with p(x), the density of all rows, this is a
+    density of rows and classes. Few rows are held out in turn, and densities of a class in
+    ``densities_`` are one for each fold, of which the mean is taken. If the estimator says of
+    which structure or size it is, no row is held out, each class has a density of its own, and T
+    is one.
 
     Missing values are integrated out, in training and when predicting. A row that no class can
     explain gets the prior probabilities, with a ``DataWarning``.
 
     Args:
-        estimator: What is fitted to each class; ``SubtractiveMixture()`` if not given.
+        estimator: What is fitted; ``SubtractiveMixture()`` if not given.
         priors: Probabilities of the classes, in sorted order; their shares of the rows if not
             given.
         random_state: Where the classes' random states come from.
@@ -56,7 +62,8 @@ class SubtractiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     classes_: npt.NDArray[Any]
     class_log_prior_: Floats
-    densities_: list[TableDensity]
+    densities_: list[list[TableDensity]]
+    power_: float
     schema_: Schema
     n_features_in_: int
 
@@ -72,7 +79,7 @@ class SubtractiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.random_state = random_state
 
     def fit(self, X: AnyTable, y: object, sample_weight: object = None) -> Self:
-        """Fit a density to the rows of each class; a row of weight two counts as two rows."""
+        """Fit densities of the classes; a row of weight two counts as two rows."""
         with unchanged_on_failure(self):
             self._learn(X, y, sample_weight)
         return self
@@ -89,22 +96,17 @@ class SubtractiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         totals = np.bincount(codes, weights=weights[counts]).astype(np.float64)
         log_priors = self._log_priors(totals)
         random = check_random_state(self.random_state)
-        densities = []
-        for number in range(len(classes)):
-            rows = counts.nonzero()[0][codes == number]
-            seed = random.randint(2**31 - 1)
-            learned = learn_table(recipe, schema, table.rows(rows), weights[rows], seed)
-            own = schema.recoded(learned.columns)
-            densities.append(TableDensity(View(own, learned.density, own.names)))
-        self.classes_, self.class_log_prior_ = classes, log_priors
-        self.schema_, self.densities_ = schema, densities
+        rows = LabelledTable(table.rows(counts), codes, weights[counts])
+        self._found = learn_classes(recipe, schema, rows, random)
+        self.classes_, self.class_log_prior_, self.schema_ = classes, log_priors, schema
+        self.densities_ = [[TableDensity(view) for view in views] for views in self._found.views]
+        self.power_ = self._found.power
 
     def predict_log_proba(self, X: AnyTable) -> Floats:
         """log P(class | x), (n, c), in the order of ``classes_``."""
         check_is_fitted(self)
         table = self._read(X, reset=False)
-        views = [density.view for density in self.densities_]
-        scores = np.stack([queries.score_rows(view, table) for view in views], axis=1)
+        scores = self._found.log_densities(table)
         lost = np.asarray(np.isneginf(scores).all(1))
         if bool(lost.any()):
             warnings.warn(
@@ -114,7 +116,7 @@ class SubtractiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 stacklevel=2,
             )
             scores[lost] = 0.0
-        return np.asarray(log_softmax(scores + self.class_log_prior_, axis=1))
+        return np.asarray(log_softmax(self.power_ * scores + self.class_log_prior_, axis=1))
 
     def predict_proba(self, X: AnyTable) -> Floats:
         """P(class | x), (n, c), in the order of ``classes_``."""

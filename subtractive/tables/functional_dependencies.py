@@ -85,7 +85,8 @@ def _codes(column: RawColumn) -> Codes:
 def _may_determine(codes: Codes) -> bool:
     """Whether values repeat so often that a rule about them says something."""
     present = codes[codes >= 0]
-    return len(present) - (present.max(initial=-1) + 1) >= max(LEAST_ROWS, len(present) / 2)
+    num_repeated = len(present) - (int(present.max(initial=-1)) + 1)
+    return num_repeated >= max(LEAST_ROWS, len(present) / 2)
 
 
 def _determines(first: Codes, second: Codes) -> bool:

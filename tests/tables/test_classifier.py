@@ -9,6 +9,7 @@ from frames import quick
 from sklearn.model_selection import GridSearchCV
 
 import subtractive as sub
+from subtractive.tables.class_densities import LabelledTable, best_power
 
 
 def two_classes(num_rows=300):
@@ -36,7 +37,7 @@ def test_probabilities_are_densities_times_priors_normalised(fitted):
     joint = np.stack(
         [
             share * np.exp(density.score_samples(FRAME))
-            for share, density in zip(shares, fitted.densities_, strict=True)
+            for share, (density,) in zip(shares, fitted.densities_, strict=True)
         ],
         axis=1,
     )
@@ -47,7 +48,7 @@ def test_probabilities_are_densities_times_priors_normalised(fitted):
 
 def test_a_class_density_is_that_of_a_mixture_fitted_to_its_rows(fitted):
     seeds = np.random.RandomState(0).randint(2**31 - 1, size=3)
-    for label, seed, density in zip(fitted.classes_, seeds, fitted.densities_, strict=True):
+    for label, seed, (density,) in zip(fitted.classes_, seeds, fitted.densities_, strict=True):
         rows = FRAME[label == LABELS]
         alone = quick(max_epochs=3, schema=fitted.schema_)
         # The classifier hands out seeds; an estimator draws its own from its random state.
@@ -128,6 +129,50 @@ def test_it_is_pickled_and_searched_as_others_are(fitted):
     base = sub.SubtractiveClassifier(quick(), random_state=0)
     search = GridSearchCV(base, {"estimator__n_components": [1, 3]}, cv=2)
     assert search.fit(FRAME, LABELS).best_score_ > 0.6
+
+
+@pytest.fixture(scope="module", params=["mixed", "continuous"])
+def left_open(request):
+    """Classifiers that choose structure and size themselves."""
+    frame = FRAME if request.param == "mixed" else FRAME[["x", "y"]].dropna()
+    labels = LABELS[frame.index]
+    model = sub.SubtractiveClassifier(sub.SubtractiveMixture(effort=1.0), random_state=0)
+    return model.fit(frame, labels), frame, labels
+
+
+def test_means_of_folds_to_a_power_are_the_densities(left_open):
+    model, frame, labels = left_open
+    assert [len(densities) for densities in model.densities_] == [3, 3, 3]
+    shares = [np.mean(label == labels) for label in model.classes_]
+    joint = [
+        share * np.mean([np.exp(d.score_samples(frame)) for d in densities], 0) ** model.power_
+        for share, densities in zip(shares, model.densities_, strict=True)
+    ]
+    expected = np.stack(joint, 1) / np.sum(joint, 0)[:, None]
+    np.testing.assert_allclose(model.predict_proba(frame), expected, rtol=1e-8, atol=1e-12)
+    assert model.score(frame, labels) > 0.85
+
+
+def test_the_power_is_that_of_the_least_smoothed_log_loss():
+    random = np.random.default_rng(0)
+    codes = random.integers(0, 2, 4000)
+    scores = random.normal(size=(4000, 2)) + np.eye(2)[codes]
+    rows = LabelledTable(None, codes, np.ones(4000))
+    power, loss = best_power(2 * scores, rows)
+    # Normal scores whose means differ by one are log-densities up to a constant: twice as much
+    # is too sure by a factor of two. The standard error is about 0.02.
+    assert power == pytest.approx(1 / 2, abs=0.06)
+    tried = [best_power(2 * scores * factor, rows) for factor in (0.9, 1.1)]
+    assert all(other[1] == pytest.approx(loss, rel=1e-3) for other in tried)
+    assert tried[0][0] == pytest.approx(power / 0.9, rel=1e-2)
+
+
+def test_rows_that_are_all_told_apart_do_not_make_it_sure():
+    codes = np.repeat([0, 1], 20)
+    scores = 50.0 * np.eye(2)[codes]
+    power, _ = best_power(scores, LabelledTable(None, codes, np.ones(40)))
+    # Platt's target for a class of 20 rows: 21 of 22.
+    assert 1 / (1 + np.exp(-50 * power)) == pytest.approx(21 / 22, abs=1e-3)
 
 
 BAD = {
