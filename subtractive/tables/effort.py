@@ -7,7 +7,7 @@ import time
 from typing import final
 
 # Seconds of processor time for tables of up to so many values, and in proportion for larger ones.
-EFFORTS = {"fast": 15.0, "balanced": 100.0, "best": 600.0}
+EFFORTS = {"fast": 15.0, "balanced": 110.0, "best": 600.0}
 VALUES = 600_000
 
 
