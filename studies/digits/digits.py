@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -94,6 +95,7 @@ class DigitsExperiment(Experiment):
 
     def perform(self, run: Run, place: Place) -> Mapping[str, Any]:
         digits = load()
+        start = time.process_time()
         graph = region_graph(run["structure"], digits.train, run["seed"])
         density, history = fitted(
             KINDS[run["kind"]],
@@ -107,11 +109,12 @@ class DigitsExperiment(Experiment):
                 "batch_size": self.batch_size,
             },
         )
+        seconds = time.process_time() - start
         count = sum(parameter.numel() for parameter in density.parameters())
         scores = {
             name: bits_per_dimension(density, rows) for name, rows in digits._asdict().items()
         }
-        return scores | {"parameters": count, "epochs": len(history.epochs)}
+        return scores | {"parameters": count, "epochs": len(history.epochs), "cpu": seconds}
 
     def present(self, records: Sequence[Record], outputs: Page) -> None:
         outputs.table(
