@@ -107,7 +107,8 @@ def scale_to_one(circuit: Circuit, log_size: float) -> None:
 
     The root alone would leave the range of single precision when there are many variables.
     """
-    layers = circuit.sum_layers
+    # Where regions have several partitions, not every sum is part of every product.
+    layers = circuit.sum_layers if circuit.graph.is_tree else circuit.sum_layers[-1:]
     counts = [layer.weights().shape[0] for layer in layers]
     exponent = max(-MAX_EXPONENT, min(MAX_EXPONENT, -log_size / sum(counts)))
     for layer in layers:

@@ -22,6 +22,7 @@ from torch import Tensor
 from subtractive.circuits.building import fold_labels
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer, SumLayer
+from subtractive.circuits.partition_layer import require_tree
 from subtractive.circuits.weights import RealWeights
 from subtractive.densities.base import Density
 from subtractive.densities.monotonic import MonotonicCircuit
@@ -120,6 +121,7 @@ def _circuit_of(density: MonotonicCircuit) -> Circuit:
         raise ValueError(
             f"a square root is taken of a MonotonicCircuit, got {type(density).__name__}."
         )
+    require_tree(density.circuit.graph, "the square root of a circuit")
     known = HadamardLayer | KroneckerLayer | SumLayer
     if not all(isinstance(layer, known) for layer in density.circuit.sum_layers):
         raise ValueError("square roots are known of Hadamard, Kronecker and sum layers only.")
