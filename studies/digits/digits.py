@@ -26,6 +26,7 @@ from subtractive.plots.style import quiet
 SIDE, NUM_STATES = 8, 17
 STRUCTURES = ("chow-liu", "quad-4", "quad-2", "linear", "random")
 OTHER_KINDS = tuple(kind for kind in KINDS if kind not in ("additive", "squared"))
+ROOTS = tuple(name for name, kind in KINDS.items() if kind.root_epochs)
 
 
 class Digits(NamedTuple):
@@ -45,7 +46,9 @@ def load() -> Digits:
 
 
 def region_graph(structure: str, rows: Tensor, seed: int) -> sub.RegionGraph:
-    """A region tree over the pixels; only the random one depends on the seed."""
+    """A region graph over the pixels; only the random one depends on the seed."""
+    if structure == "quad graph":
+        return sub.quad_graph(SIDE, SIDE)
     if structure == "chow-liu":
         return sub.chow_liu_tree(rows.numpy())
     if structure == "linear":
@@ -64,7 +67,7 @@ def bits_per_dimension(density: sub.Density, rows: Tensor) -> float:
 @final
 @dataclass(frozen=True)
 class DigitsExperiment(Experiment):
-    """Adding and squaring on all structures, other kinds of squares on one; how to learn.
+    """Adding and squaring on all trees, other kinds on one, adding on a graph; how to learn.
 
     All have ``units`` units in every layer, so that kinds on one structure differ by at most a few
     parameters.
@@ -76,6 +79,8 @@ class DigitsExperiment(Experiment):
     structures: tuple[str, ...] = STRUCTURES
     kinds: tuple[str, ...] = ("additive", "squared")
     other_kinds: tuple[str, ...] = OTHER_KINDS
+    roots: tuple[str, ...] = ROOTS
+    graphs: tuple[str, ...] = ("quad graph",)
     units: int = 16
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     epochs: int = 100
@@ -86,6 +91,8 @@ class DigitsExperiment(Experiment):
         cells = [
             *product(self.structures, self.kinds),
             *product(("quad-4",), self.other_kinds),
+            *product(("chow-liu",), self.roots),
+            *product(self.graphs, ("additive",)),
         ]
         return [
             {"structure": structure, "kind": kind, "seed": seed}
