@@ -54,7 +54,7 @@ for name, train_it in (("Adam", by_adam), ("EM", by_em)):
         score = density.log_prob(test).mean().item()
     print(f"{name:5s} {score:7.2f} nats on test images, {seconds:.1f} s of processor time")
     ax.plot(range(1, len(history.valid) + 1), history.valid, "o-", ms=3, label=name)
-ax.set(xlabel="epoch", ylabel="log-likelihood of validation images", ylim=(-35, None))
+ax.set(xlabel="epoch", ylabel="log-likelihood of validation images", ylim=(-24, None))
 ax.legend(frameon=False)
 
 # %%

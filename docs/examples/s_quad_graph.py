@@ -46,8 +46,9 @@ for name, graph in graphs.items():
     densities[name] = density
 
 # %%
-# Correlations of neighbours to the right, and below, in the model and in the images. The first cut
-# of a tree is a line that both sides of it hardly see across.
+# Correlations of neighbours to the right, and below, in the models and in the images. Neighbours
+# on either side of the first cut of a tree are nearly independent in the model. The graph comes
+# closer to the images elsewhere; that line is left where most of its weight is on one first cut.
 
 
 def correlations(covariance):

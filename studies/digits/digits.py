@@ -131,6 +131,13 @@ class DigitsExperiment(Experiment):
             ["structure", "kind", "parameters", "seeds", "train", "valid", "test", "± test"],
             score_rows(records),
         )
+        outputs.table(
+            "differences",
+            "Test scores less those of the additive model on the same structure (additive ones: "
+            "less that on the Chow-Liu tree), seed by seed: negative is better.",
+            ["structure", "kind", "against", "seeds", "mean", "least", "largest"],
+            difference_rows(records),
+        )
         outputs.figure(
             "scores",
             "Bits per dimension on rows to learn from (open) and to test (filled), one point per "
@@ -147,6 +154,23 @@ def score_rows(records: Sequence[Record]) -> list[list[Any]]:
         means = [round(mean(r[name] for r in results), 4) for name in ("train", "valid", "test")]
         spread = round(stdev(r["test"] for r in results), 4) if len(group) > 1 else None
         rows.append([*key, results[0]["parameters"], len(group), *means, spread])
+    return rows
+
+
+def difference_rows(records: Sequence[Record]) -> list[list[Any]]:
+    """Test scores less those of another model with the same seed, for each kind and structure."""
+    by_seed = {
+        key: {record.run["seed"]: record.result["test"] for record in group}
+        for key, group in grouped(records, lambda run: (run["structure"], run["kind"])).items()
+    }
+    rows: list[list[Any]] = []
+    for (structure, kind), scores in by_seed.items():
+        other = ("chow-liu" if kind == "additive" else structure, "additive")
+        seeds = sorted(scores.keys() & by_seed.get(other, {}).keys())
+        if other != (structure, kind) and seeds:
+            gaps = [scores[seed] - by_seed[other][seed] for seed in seeds]
+            numbers = [round(gap, 4) for gap in (mean(gaps), min(gaps), max(gaps))]
+            rows.append([structure, kind, " ".join(other), len(seeds), *numbers])
     return rows
 
 
