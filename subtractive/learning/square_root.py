@@ -262,5 +262,5 @@ def _(family: WithAtoms, p: Tensors) -> Root:
         raise ValueError(f"atoms have a square root beside Gaussians only, got {family}.")
     atoms = (0.5 * p["log_atom"] - base.log_factor[None, :, None]).exp()
     return Root(
-        WithAtoms(base.family, family.atoms), base.tensors | {"atom": atoms}, base.log_factor
+        WithAtoms(base.family, family.atoms), {**base.tensors, "atom": atoms}, base.log_factor
     )
