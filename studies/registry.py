@@ -47,6 +47,11 @@ EXPERIMENTS = {
         "binary sets: MPC, MPC², NPC², sums of squares and complex weights",
         needs_data=True,
     ),
+    "em": Entry(
+        "real_data.em",
+        "binary sets: expectation maximisation against Adam, and squares from square roots",
+        needs_data=True,
+    ),
     "real-data": Entry(
         "real_data.real_data",
         "the best squared circuits on real data, beside GMMs and a flow",

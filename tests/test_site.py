@@ -79,6 +79,10 @@ def test_every_script_of_the_gallery_runs(script, monkeypatch):
     # One epoch each: that they run as they are, and look right, is for make docs.
     fit, one = sub.fit, {"max_epochs": 1}
     monkeypatch.setattr(sub, "fit", lambda *args, **options: fit(*args, **options | one))
+    fit_em = sub.learning.fit_em
+    monkeypatch.setattr(
+        sub.learning, "fit_em", lambda *args, **options: fit_em(*args, **options | one)
+    )
     train_briefly(monkeypatch, 1)
     monkeypatch.chdir(script.parent)  # as the gallery runs them
     plt.switch_backend("agg")

@@ -120,6 +120,7 @@ def export(folder: Path) -> None:
         exchange.write(*exchange.describe(compiled), folder / f"{name}.safetensors")
         ours = sub.SquaredCircuit(sub.from_cirkit(compiled))
         found["in_this_process"] = ours.log_square(x).tolist()
+        found["sent_back"], _ = answers(sub.to_cirkit(ours.circuit), x, fold=example.fold)
         record[name] = {"x": x.tolist(), "missing": MISSING, **found}
     (folder / "answers.json").write_text(json.dumps(record, indent=1) + "\n")
     quad_graph = Example("quad graph", "gaussian", "cp-t", "real", fold=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -25,6 +26,7 @@ from subtractive.plots.style import quiet
 SIDE, NUM_STATES = 8, 17
 STRUCTURES = ("chow-liu", "quad-4", "quad-2", "linear", "random")
 OTHER_KINDS = tuple(kind for kind in KINDS if kind not in ("additive", "squared"))
+ROOTS = tuple(name for name, kind in KINDS.items() if kind.root_epochs)
 
 
 class Digits(NamedTuple):
@@ -44,7 +46,9 @@ def load() -> Digits:
 
 
 def region_graph(structure: str, rows: Tensor, seed: int) -> sub.RegionGraph:
-    """A region tree over the pixels; only the random one depends on the seed."""
+    """A region graph over the pixels; only the random one depends on the seed."""
+    if structure == "quad graph":
+        return sub.quad_graph(SIDE, SIDE)
     if structure == "chow-liu":
         return sub.chow_liu_tree(rows.numpy())
     if structure == "linear":
@@ -63,7 +67,7 @@ def bits_per_dimension(density: sub.Density, rows: Tensor) -> float:
 @final
 @dataclass(frozen=True)
 class DigitsExperiment(Experiment):
-    """Adding and squaring on all structures, other kinds of squares on one; how to learn.
+    """Adding and squaring on all trees, other kinds on one, adding on a graph; how to learn.
 
     All have ``units`` units in every layer, so that kinds on one structure differ by at most a few
     parameters.
@@ -75,6 +79,8 @@ class DigitsExperiment(Experiment):
     structures: tuple[str, ...] = STRUCTURES
     kinds: tuple[str, ...] = ("additive", "squared")
     other_kinds: tuple[str, ...] = OTHER_KINDS
+    roots: tuple[str, ...] = ROOTS
+    graphs: tuple[str, ...] = ("quad graph",)
     units: int = 16
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     epochs: int = 100
@@ -85,6 +91,8 @@ class DigitsExperiment(Experiment):
         cells = [
             *product(self.structures, self.kinds),
             *product(("quad-4",), self.other_kinds),
+            *product(("chow-liu",), self.roots),
+            *product(self.graphs, ("additive",)),
         ]
         return [
             {"structure": structure, "kind": kind, "seed": seed}
@@ -94,6 +102,7 @@ class DigitsExperiment(Experiment):
 
     def perform(self, run: Run, place: Place) -> Mapping[str, Any]:
         digits = load()
+        start = time.process_time()
         graph = region_graph(run["structure"], digits.train, run["seed"])
         density, history = fitted(
             KINDS[run["kind"]],
@@ -107,11 +116,12 @@ class DigitsExperiment(Experiment):
                 "batch_size": self.batch_size,
             },
         )
+        seconds = time.process_time() - start
         count = sum(parameter.numel() for parameter in density.parameters())
         scores = {
             name: bits_per_dimension(density, rows) for name, rows in digits._asdict().items()
         }
-        return scores | {"parameters": count, "epochs": len(history.epochs)}
+        return scores | {"parameters": count, "epochs": len(history.epochs), "cpu": seconds}
 
     def present(self, records: Sequence[Record], outputs: Page) -> None:
         outputs.table(
@@ -120,6 +130,13 @@ class DigitsExperiment(Experiment):
             "the test score. Every kind has equally many units.",
             ["structure", "kind", "parameters", "seeds", "train", "valid", "test", "± test"],
             score_rows(records),
+        )
+        outputs.table(
+            "differences",
+            "Test scores less those of the additive model on the same structure (additive ones: "
+            "less that on the Chow-Liu tree), seed by seed: negative is better.",
+            ["structure", "kind", "against", "seeds", "mean", "least", "largest"],
+            difference_rows(records),
         )
         outputs.figure(
             "scores",
@@ -137,6 +154,23 @@ def score_rows(records: Sequence[Record]) -> list[list[Any]]:
         means = [round(mean(r[name] for r in results), 4) for name in ("train", "valid", "test")]
         spread = round(stdev(r["test"] for r in results), 4) if len(group) > 1 else None
         rows.append([*key, results[0]["parameters"], len(group), *means, spread])
+    return rows
+
+
+def difference_rows(records: Sequence[Record]) -> list[list[Any]]:
+    """Test scores less those of another model with the same seed, for each kind and structure."""
+    by_seed = {
+        key: {record.run["seed"]: record.result["test"] for record in group}
+        for key, group in grouped(records, lambda run: (run["structure"], run["kind"])).items()
+    }
+    rows: list[list[Any]] = []
+    for (structure, kind), scores in by_seed.items():
+        other = ("chow-liu" if kind == "additive" else structure, "additive")
+        seeds = sorted(scores.keys() & by_seed.get(other, {}).keys())
+        if other != (structure, kind) and seeds:
+            gaps = [scores[seed] - by_seed[other][seed] for seed in seeds]
+            numbers = [round(gap, 4) for gap in (mean(gaps), min(gaps), max(gaps))]
+            rows.append([structure, kind, " ".join(other), len(seeds), *numbers])
     return rows
 
 

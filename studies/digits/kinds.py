@@ -25,10 +25,15 @@ class Kind:
     num_outputs: int = 1
     num_terms: int = 1  # squares that are summed at every region
     pseudocount: float | None = None  # of expectation maximisation, which has no learning rate
+    root_epochs: int = 0  # of an additive model, at whose square root this one starts
 
+
+# So many epochs that early stopping ends the training before.
+CONVERGED = 100
 
 # Rates were chosen on the validation rows, for the quad tree: the best of 0.06, 0.03 and 0.01 with
-# positive weights, of 0.02, 0.01 and 0.006 with signed ones.
+# positive weights, of 0.02, 0.01 and 0.006 with signed ones, of 0.01, 0.006, 0.003 and 0.001 from
+# square roots.
 KINDS = {
     "additive": Kind(is_square=False, is_positive=True, learning_rate=0.06),
     "additive, EM": Kind(is_square=False, is_positive=True, learning_rate=0.0, pseudocount=5.0),
@@ -36,6 +41,12 @@ KINDS = {
     "squared, positive": Kind(is_square=True, is_positive=True, learning_rate=0.06),
     "eight squares": Kind(is_square=True, is_positive=False, learning_rate=0.006, num_outputs=8),
     "purified": Kind(is_square=True, is_positive=False, learning_rate=0.006, num_terms=3),
+    "squared, root": Kind(
+        is_square=True, is_positive=False, learning_rate=0.001, root_epochs=CONVERGED
+    ),
+    "squared, early root": Kind(
+        is_square=True, is_positive=False, learning_rate=0.006, root_epochs=5
+    ),
 }
 
 
@@ -50,6 +61,8 @@ def fitted(
 ) -> tuple[sub.Density, sub.History]:
     """A model with (states, units) of given sizes, trained on the first of two tables of rows."""
     num_states, num_units = sizes
+    if kind.root_epochs:
+        return _fitted_from_root(kind, graph, rows, sizes=sizes, seed=seed, options=options)
     num_pixels = graph.num_variables
     graph = purified(graph) if kind.num_terms > 1 else graph
     num_purifiers = graph.num_variables - num_pixels
@@ -74,3 +87,29 @@ def fitted(
     rate = kind.learning_rate
     history = sub.fit(model, *rows, learning_rate=rate, seed=seed, progress=False, **options)
     return model, history
+
+
+def _fitted_from_root(
+    kind: Kind,
+    graph: sub.RegionGraph,
+    rows: tuple[Tensor, Tensor],
+    *,
+    sizes: tuple[int, int],
+    seed: int,
+    options: Mapping[str, Any],
+) -> tuple[sub.Density, sub.History]:
+    """A square that starts at the square root of an additive model."""
+    epochs = min(kind.root_epochs, options["max_epochs"])
+    first, _ = fitted(
+        KINDS["additive"],
+        graph,
+        rows,
+        sizes=sizes,
+        seed=seed,
+        options={**options, "max_epochs": epochs},
+    )
+    assert isinstance(first, sub.MonotonicCircuit)
+    density = sub.learning.square_root(first)
+    rate = kind.learning_rate
+    history = sub.fit(density, *rows, learning_rate=rate, seed=seed, progress=False, **options)
+    return density, history

@@ -23,7 +23,7 @@ from studies.registry import EXPERIMENTS
 from subtractive.io.files import write_atomically, write_text
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("reproduction.md", "distillation.md", "paper.md", "notes-digits.md")
+PAGES = ("reproduction.md", "distillation.md", "paper.md", "notes-digits.md", "notes-em.md")
 
 Block = Callable[[Store], str]
 

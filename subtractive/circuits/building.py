@@ -1,4 +1,4 @@
-"""From a region tree and input families to the layers of a circuit (paper: Sec. 3.1)."""
+"""From a region graph and input families to the layers of a circuit (paper: Sec. 3.1)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from subtractive.circuits.layers import (
     kronecker,
     mix,
 )
+from subtractive.circuits.partition_layer import PartitionLayer, check_partitions
 from subtractive.circuits.weights import Weights
 from subtractive.inputs.base import InputFamily
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.validation import whole_number
-from subtractive.regions.folding import FoldedSchedule
+from subtractive.regions.folding import SUM_OF_PARTITIONS, FoldedSchedule
 from subtractive.regions.graph import RegionGraph
 
 
@@ -41,11 +42,7 @@ def family_of_region(
             f"expected a RegionGraph, got {type(graph).__name__}. Build one with "
             "random_binary_tree(d), linear_tree(d), flat(d) or RegionGraph.from_nested(...)."
         )
-    if not graph.is_tree:
-        raise ValueError(
-            "a circuit that can be squared needs a region tree: one partition per region and no "
-            "shared regions. For several trees use a Mixture of densities, one per tree."
-        )
+    check_partitions(graph)
     if isinstance(inputs, InputFamily):
         inputs = [inputs] * graph.num_variables
     if not isinstance(inputs, Sequence):
@@ -116,6 +113,8 @@ def build_layers(
     for call in schedule.calls:
         last = call is schedule.calls[-1]
         kind = product if len(call.sources) > 1 else SumLayer
+        if call.kind is SUM_OF_PARTITIONS:
+            kind = PartitionLayer
         num_inputs = kind.num_inputs([sizes[source] for source in call.sources])
         sizes.append(widths.outputs if last else widths.inner)
         layers.append(kind(draw((len(call.regions), sizes[-1], num_inputs))))
@@ -130,7 +129,7 @@ def check_layers(
     widths = list(input_widths)
     for layer, call in zip(layers, schedule.calls, strict=True):
         weight = layer.weight(call.folds)
-        if not isinstance(layer, ElementwiseLayer | KroneckerLayer):
+        if not isinstance(layer, ElementwiseLayer | KroneckerLayer | PartitionLayer):
             _check_product(layer, weight, [widths[source] for source in call.sources])
         widths.append(weight.shape[1])
 

@@ -1,4 +1,4 @@
-"""Tensorized circuits c(x) over a region tree (paper: Defs. 1, 2 and A.6)."""
+"""Tensorized circuits c(x) over a region graph (paper: Defs. 1, 2 and A.6)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Circuit(nn.Module):
 
     ``num_input_units`` functions stand over every input region; every partition is a product
     layer followed by a sum layer of ``num_units`` units, ``num_outputs`` at the root. With
-    ``shared_inputs``, regions of the same family have the same functions.
+    ``shared_inputs``, regions of the same family have the same functions. Over a region tree c can
+    be squared; regions with several partitions are for monotonic circuits.
 
     >>> circuit = sub.Circuit(sub.random_binary_tree(5, seed=0), sub.Gaussian(), num_units=4)
     >>> circuit(torch.zeros(3, 5)).shape
@@ -65,6 +66,11 @@ class Circuit(nn.Module):
         families = family_of_region(graph, inputs)
         widths = check_widths(num_units, num_outputs, num_input_units)
         generator = as_generator(seed)
+        if not graph.is_tree and product is not HadamardLayer:
+            raise ValueError(
+                "a region graph that is not a tree needs Hadamard products, got "
+                f"product={product.__name__}."
+            )
         # A Hadamard product cannot change the width, so a sum after each input region does.
         widen = product is HadamardLayer and widths.inputs != widths.inner
         summed = graph.input_regions if widen else ()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.partition_layer import require_tree
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.regions.folding import traverse, waiting_leaves
 
@@ -23,6 +24,7 @@ def is_deterministic(circuit: Circuit) -> bool:
     >>> sub.circuits.is_deterministic(circuit)  # Gaussians overlap
     False
     """
+    require_tree(circuit.graph, "a circuit whose determinism is asked")
     disjoint = True
 
     def rule(number: int, children: Sequence[LeafMessage]) -> LeafMessage:

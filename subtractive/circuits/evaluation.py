@@ -31,7 +31,7 @@ from subtractive.circuits.underflow import SumRange, cancelled, underflowed
 from subtractive.circuits.weights import moderate
 from subtractive.numerics.leaf_message import LeafMessage, spread
 from subtractive.numerics.scaled import Message, Product, Scaled, to_scaled
-from subtractive.numerics.signed_log import SignedLog
+from subtractive.numerics.signed_log import SignedLog, signed_log
 from subtractive.numerics.transforms import full_precision, is_transformed, keep_freed_memory
 from subtractive.regions.folding import (
     CONTRACTION,
@@ -43,6 +43,7 @@ from subtractive.regions.folding import (
     traverse,
     waiting_leaves,
 )
+from subtractive.regions.graph_traversal import traverse_graph
 
 # The message of some regions of an input layer: of some rows or all, in some precision or its own.
 LeafSource = Callable[[LeafCall, Tensor | None, torch.dtype | None], LeafMessage]
@@ -57,8 +58,9 @@ def evaluate(
     dtype: torch.dtype | None = None,
 ) -> Scaled:
     """The root's message, for all rows or, if it is the same for all, for one."""
-    if is_transformed():  # no step may depend on the numbers
-        return to_scaled(LeafMessage(*reference(schedule, layers, source)))
+    # Transformed: no step may depend on the numbers. Several readers: no common scale at the root.
+    if is_transformed() or not schedule.is_tree:
+        return to_scaled(LeafMessage(*reference(schedule, layers, source, rows)))
     root, lost = _forward(schedule, layers, leaves_of(schedule, source, rows, dtype))
     if lost is None:
         return root
@@ -88,6 +90,8 @@ def reference(
     """The root's message by the reference path, from leaves in double precision."""
     leaves: list[LeafMessage | SignedLog] = [*leaves_of(schedule, source, rows, torch.float64)]
     rule = ReferencePath(schedule, layers)
+    if not schedule.is_tree:
+        return signed_log(traverse_graph(schedule, leaves, rule)[-1])
     root = root_of(schedule, traverse(schedule, waiting_leaves(schedule, leaves), rule))
     assert isinstance(root, SignedLog)
     return root

@@ -14,6 +14,7 @@ from torch import Tensor
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.determinism import is_deterministic
 from subtractive.circuits.layers import KroneckerLayer, Layer
+from subtractive.circuits.partition_layer import require_tree
 from subtractive.circuits.weights import ComplexWeights, PositiveWeights, RealWeights, Weights
 from subtractive.inputs.layer import InputLayer
 from subtractive.inputs.products import Products
@@ -28,6 +29,7 @@ def materialise_square(circuit: Circuit) -> Circuit:
     >>> torch.allclose(squared(x)[:, 0], circuit(x).square().sum(1), rtol=1e-4)
     True
     """
+    require_tree(circuit.graph, "a circuit that can be squared")
     widths = [layer.num_units for layer in circuit.input_layers]
     inputs = [
         _product_inputs(layer, _all_pairs(layer.num_units)) for layer in circuit.input_layers

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.partition_layer import require_tree
 from subtractive.densities.base import Density
 from subtractive.inference.circuit_expectation import square_expectation
 from subtractive.inference.covariance import log_tilted_square
@@ -37,6 +38,7 @@ class SquaredCircuit(Density):
         super().__init__()
         if not isinstance(circuit, Circuit):
             raise ValueError(f"SquaredCircuit takes a Circuit, got {type(circuit).__name__}.")
+        require_tree(circuit.graph, "a circuit that can be squared")
         self.circuit = circuit
 
     @property

@@ -16,6 +16,7 @@ from torch import Tensor
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.evaluation import root_of_grams
 from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer, SumLayer
+from subtractive.circuits.partition_layer import require_tree
 from subtractive.circuits.weights import Weights
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.integration_points import integration_points
@@ -86,6 +87,7 @@ def check_same_tree(first: Circuit, second: Circuit) -> None:
             "the expectation of a circuit needs one on the region graph of the density: build "
             "both from one graph object."
         )
+    require_tree(first.graph, "the expectation of a circuit")
     kinds = [
         {region: type(circuit.sum_of(region)[0]) for region in circuit.places.sums}
         for circuit in (first, second)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.evaluation import root_of_grams
+from subtractive.circuits.partition_layer import require_tree
 from subtractive.inputs.base import EVERYWHERE
 from subtractive.numerics.scaled import Scaled, safe_log
 
@@ -58,6 +59,7 @@ def _check_comparable(first: Circuit, second: Circuit) -> None:
             "the inner product needs two circuits on the same region graph: build both from one "
             "graph object."
         )
+    require_tree(first.graph, "the inner product")
     if first.schedule != second.schedule or _kinds(first) != _kinds(second):
         raise ValueError(
             "the inner product needs two circuits with the same input family for each variable "

@@ -8,6 +8,7 @@ drawn becomes part of the environment of the regions visited later.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from torch.nn import functional
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.evaluation import ForwardPass, leaves_of
+from subtractive.circuits.reference_path import ReferencePath
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside, numbers_per_row
@@ -23,8 +25,10 @@ from subtractive.inputs.window_sampling import Form, draw_in_window
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Message
+from subtractive.numerics.signed_log import SignedLog
 from subtractive.numerics.transforms import full_precision
 from subtractive.regions.folding import FoldedSchedule, root_of, traverse
+from subtractive.regions.graph_traversal import traverse_graph
 
 
 @torch.no_grad()
@@ -84,6 +88,14 @@ def sample_plain(
     return x
 
 
+class _Products(NamedTuple):
+    """What sums choose from: the product units of each call, and the widths of its children."""
+
+    masses: list[Tensor]  # (f, n or 1, i) each; their logarithms where the graph is no tree
+    widths: list[list[int]]
+    root: Tensor  # (1, n or 1, s)
+
+
 def _draw_units(
     circuit: Circuit,
     schedule: FoldedSchedule,
@@ -91,33 +103,74 @@ def _draw_units(
     num_rows: int,
     generator: torch.Generator | None,
 ) -> list[Tensor]:
-    """Which unit of each input region a row comes from: (f, n) for each input tensor."""
+    """Which unit of each input region a row comes from: (f, n) for each input tensor.
+
+    Where a region has several partitions, a row comes from one of them: regions that it does not
+    come through have the unit -1.
+    """
+    found = (_products if schedule.is_tree else _products_of_graph)(circuit, schedule, leaves)
+    regions = [call.regions for calls in (schedule.leaves, schedule.calls) for call in calls]
+    chosen = [torch.full((len(some), num_rows), -1) for some in regions]
+    chosen[-1] = _choose(found.root.double().expand(-1, num_rows, -1), generator)
+    for number in reversed(range(len(schedule.calls))):
+        call, above = schedule.calls[number], chosen[len(leaves) + number]  # (f, n)
+        layer, widths = circuit.sum_layers[call.layer], found.widths[number]
+        weight = layer.expanded(layer.weight(call.folds), widths, call.folds).double()
+        every = torch.arange(len(weight))[:, None]
+        shares, masses = weight[every, above.clamp(min=0)], found.masses[number].double()
+        if schedule.is_tree:
+            masses = shares * masses  # (f, n, i)
+        else:
+            masses = torch.where(above[..., None] < 0, 1.0, _relative(shares.log() + masses))
+        parts = layer.units_of_children(_choose(masses, generator), widths)
+        for source, places, part in zip(call.sources, call.reads, parts, strict=True):
+            if isinstance(places, slice):
+                chosen[source][places] = part
+            else:  # of all readers of a region, a row comes through one
+                for place, units in zip(places, torch.where(above < 0, -1, part), strict=True):
+                    chosen[source][place] = torch.maximum(chosen[source][place], units)
+    return chosen[: len(leaves)]
+
+
+def _products(circuit: Circuit, schedule: FoldedSchedule, leaves: list[LeafMessage]) -> _Products:
     rule = ForwardPass(schedule, circuit.sum_layers)
-    products: list[Tensor] = []  # of each call, (f, n, i)
-    widths: list[list[int]] = []  # of the children of each call
+    masses: list[Tensor] = []
+    widths: list[list[int]] = []
 
     def rule_that_keeps(number: int, children: Sequence[Message]) -> Message:
-        products.append(circuit.sum_layers[schedule.calls[number].layer].latent(children))
+        masses.append(circuit.sum_layers[schedule.calls[number].layer].latent(children))
         widths.append([child.shape[2] for child in children])
         return rule(number, children)
 
-    left = traverse(schedule, rule.scale_leaves(leaves), rule_that_keeps)
-    regions = [call.regions for calls in (schedule.leaves, schedule.calls) for call in calls]
-    chosen = [torch.zeros(len(some), num_rows, dtype=torch.long) for some in regions]
-    root = root_of(schedule, left)
+    root = root_of(schedule, traverse(schedule, rule.scale_leaves(leaves), rule_that_keeps))
     assert isinstance(root, Tensor)
-    chosen[-1] = _choose(root.double().expand(-1, num_rows, -1), generator)
-    for number in reversed(range(len(schedule.calls))):
-        call = schedule.calls[number]
-        layer = circuit.sum_layers[call.layer]
-        weight = layer.expanded(layer.weight(call.folds), widths[number], call.folds).double()
-        every = torch.arange(len(weight))[:, None]
-        shares = weight[every, chosen[len(leaves) + number]]  # (f, n, i)
-        unit = _choose(shares * products[number].double(), generator)
-        parts = layer.units_of_children(unit, widths[number])
-        for source, places, part in zip(call.sources, call.places, parts, strict=True):
-            chosen[source][places] = part
-    return chosen[: len(leaves)]
+    return _Products(masses, widths, root)
+
+
+def _products_of_graph(
+    circuit: Circuit, schedule: FoldedSchedule, leaves: list[LeafMessage]
+) -> _Products:
+    rule = ReferencePath(schedule, circuit.sum_layers)
+    masses: list[Tensor] = []
+    widths: list[list[int]] = []
+
+    def rule_that_keeps(
+        number: int, children: Sequence[LeafMessage | SignedLog]
+    ) -> LeafMessage | SignedLog:
+        product = circuit.sum_layers[schedule.calls[number].layer].reference(children)
+        masses.append(product.log_abs)
+        widths.append([child.shape[2] for child in children])
+        return rule(number, children)
+
+    inputs: list[LeafMessage | SignedLog] = [*leaves]
+    root = traverse_graph(schedule, inputs, rule_that_keeps)[-1]
+    assert isinstance(root, SignedLog)
+    return _Products(masses, widths, _relative(root.log_abs))
+
+
+def _relative(logs: Tensor) -> Tensor:
+    """Numbers in units of the largest of each row."""
+    return (logs - logs.amax(-1, keepdim=True).nan_to_num(neginf=0.0)).exp()
 
 
 def _draw_values(

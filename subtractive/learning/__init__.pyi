@@ -7,3 +7,5 @@ from .psd import fit_psd_model as fit_psd_model
 from .psd import likelihood_gap as likelihood_gap
 from .relative_adam import relative_adam as relative_adam
 from .semi_tied_mixture import semi_tied_mixture as semi_tied_mixture
+from .square_root import purified_square_root as purified_square_root
+from .square_root import square_root as square_root

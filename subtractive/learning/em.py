@@ -19,7 +19,7 @@ from subtractive.learning.checkpoint import copied
 from subtractive.learning.distributed import Group
 from subtractive.learning.expected_flows import Flows, ForwardPass, own_flows, update
 from subtractive.learning.history import Epoch, History
-from subtractive.learning.objective import log_likelihood
+from subtractive.learning.objective import RowScores, row_scores
 from subtractive.learning.settings import Callback, Settings
 from subtractive.learning.sufficient_statistics import is_known
 from subtractive.numerics.denormals import flushed_denormals
@@ -60,7 +60,8 @@ def fit_em(
     ``pseudocount`` rows are added to every sum and unit. Inputs may be Gaussian, Categorical,
     Binomial or Gaussian with atoms, in any mix; NaN is integrated out exactly, and a row
     of weight two counts as two rows. The best parameters on ``valid`` (without it, on ``train``)
-    are restored; ``after_step`` may change parameters after each step, for instance to limit them.
+    are restored, and no row decides about more than 20 nats of what is better. ``after_step``
+    may change parameters after each step, for instance to limit them.
 
     >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=4,
     ...     weights=sub.positive_weights, seed=0)
@@ -196,6 +197,7 @@ class Run:
         self.generator, self.steps = generator, steps
         self.flows, self.shares = self.parts.own()
         self.history, self.best = History(), copied(density.state_dict())
+        self.best_scores: RowScores | None = None
         self.num_steps, self.num_rows = 0, 0.0
         self._start = time.monotonic()
 
@@ -213,8 +215,8 @@ class Run:
         )
         self.num_rows = sum(batch.total for batch in rows.in_order(_EVALUATED_TOGETHER))
         try:
-            self._keep_if_best(self._score(held), 0)
-            while not self._reason_to_stop(settings):
+            self._keep_if_best(self._row_scores(held), 0)
+            while not settings.end(self.history, is_time_up=self._is_time_up(settings)):
                 seen = self._epoch(rows, settings)
                 self._end_epoch(seen, held, settings)
                 bar.update()
@@ -259,34 +261,29 @@ class Run:
             self.steps.after(self.density)
 
     def _end_epoch(self, seen: float, held: Batches, settings: Settings) -> None:
-        number, score = len(self.history.epochs) + 1, self._score(held)
-        self._keep_if_best(score, number)
+        number = len(self.history.epochs) + 1
+        score = self._keep_if_best(self._row_scores(held), number)
         size = self.steps.sizes(self.num_steps)
         self.history.epochs.append(Epoch(number, seen, score, size, 0, self._elapsed()))
         if any([callback(self.density, self.history) is True for callback in settings.callbacks]):
             self.history.stopped = "callback"
 
-    def _score(self, held: Batches) -> float:
+    def _row_scores(self, held: Batches) -> RowScores:
         with flushed_denormals():
-            total = log_likelihood(self.density, held.in_order(_EVALUATED_TOGETHER))
-        score = float(total[0] / total[1])
-        return -math.inf if math.isnan(score) else score
+            return row_scores(self.density, held.in_order(_EVALUATED_TOGETHER))
 
-    def _keep_if_best(self, score: float, epoch: int) -> None:
-        if score > self.history.best_score or self.history.best_score == -math.inf:
-            self.history.best_score, self.history.best_epoch = score, epoch
-            self.best = copied(self.density.state_dict())
+    def _keep_if_best(self, found: RowScores, epoch: int) -> float:
+        """Keep the parameters if the held-out rows prefer them; the mean score of these rows."""
+        score, best = found.mean(Group(0, 1)), self.best_scores
+        # A stream may have other rows the next time.
+        is_paired = best is not None and len(best.scores) == len(found.scores)
+        gain = found.gain(best) if best is not None and is_paired else None
+        if self.history.offer(score, epoch, gain=gain):
+            self.best, self.best_scores = copied(self.density.state_dict()), found
+        return score
 
-    def _reason_to_stop(self, settings: Settings) -> bool:
-        history, done = self.history, len(self.history.epochs)
-        if not history.stopped:
-            if self._elapsed() >= settings.max_seconds:
-                history.stopped = "max_seconds"
-            elif done >= settings.max_epochs:
-                history.stopped = "max_epochs"
-            elif done - history.best_epoch >= settings.patience:
-                history.stopped = "patience"
-        return bool(history.stopped)
+    def _is_time_up(self, settings: Settings) -> bool:
+        return self._elapsed() >= settings.max_seconds
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._start

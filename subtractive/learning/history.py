@@ -59,6 +59,18 @@ class History:
         """How long training took."""
         return self.epochs[-1].seconds if self.epochs else 0.0
 
+    def offer(self, score: float, epoch: int, *, gain: float | None = None) -> bool:
+        """Whether the score of an epoch is the best so far, and is kept.
+
+        ``gain`` over the best so far decides, if scores are not to be compared as they are.
+        """
+        is_better = score > self.best_score if gain is None else gain > 0
+        # As long as some row is impossible there is nothing to compare: later is better.
+        if is_better or self.best_score == -math.inf:
+            self.best_score, self.best_epoch = score, epoch
+            return True
+        return False
+
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and texts, for a file."""
         return {**asdict(self), "epochs": [list(row) for row in self.epochs]}

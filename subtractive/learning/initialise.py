@@ -59,7 +59,7 @@ def initialise(
         for layer, start in zip(part.circuit.input_layers, starts, strict=True):
             for name, value in start.items():
                 layer.get_tensor(name).copy_(value)
-        _scale_to_one(part.circuit, float(part.log_normaliser()) / power)
+        scale_to_one(part.circuit, float(part.log_normaliser()) / power)
 
 
 def _parts(density: Density) -> Iterator[SquaredCircuit | MonotonicCircuit]:
@@ -102,12 +102,13 @@ def _start(
     return {name: torch.stack([start[name] for start in starts]) for name in starts[0]}
 
 
-def _scale_to_one(circuit: Circuit, log_size: float) -> None:
+def scale_to_one(circuit: Circuit, log_size: float) -> None:
     """Divide c by exp(log_size), each sum over a region taking the same share of it.
 
     The root alone would leave the range of single precision when there are many variables.
     """
-    layers = circuit.sum_layers
+    # Where regions have several partitions, not every sum is part of every product.
+    layers = circuit.sum_layers if circuit.graph.is_tree else circuit.sum_layers[-1:]
     counts = [layer.weights().shape[0] for layer in layers]
     exponent = max(-MAX_EXPONENT, min(MAX_EXPONENT, -log_size / sum(counts)))
     for layer in layers:

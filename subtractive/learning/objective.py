@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from subtractive.densities.base import Density
+from subtractive.inference.partition import CancellationError
 from subtractive.learning.batches import Batch
+from subtractive.learning.distributed import Group
+
+# How many nats one row may decide about, where two densities are compared.
+MOST_PER_ROW = 20.0
 
 
 def negative_log_likelihood(density: Density, batch: Batch) -> Tensor:
@@ -21,12 +28,39 @@ def negative_log_likelihood(density: Density, batch: Batch) -> Tensor:
     return density.log_normaliser() / batch.num_parts - fit
 
 
+class RowScores(NamedTuple):
+    """log p of rows, and their weights, (n,) each."""
+
+    scores: Tensor
+    weights: Tensor
+
+    def mean(self, group: Group) -> float:
+        """The mean over the rows of all processes; -inf if there is none."""
+        total = torch.stack([(self.weights * self.scores).sum(), self.weights.sum()])
+        group.add([total])
+        mean = float(total[0] / total[1])
+        return -math.inf if math.isnan(mean) else mean
+
+    def gain(self, other: RowScores) -> float:
+        """By how much these are better than others of the same rows, summed over them.
+
+        No row counts for more than some nats: one that both densities find nearly impossible does
+        not say which of them is better.
+        """
+        gains = (self.scores - other.scores).clamp(-MOST_PER_ROW, MOST_PER_ROW).nan_to_num()
+        return float((self.weights * gains).sum())
+
+
 @torch.no_grad()
-def log_likelihood(density: Density, batches: Iterable[Batch]) -> Tensor:
-    """``Σ w_n log p(x_n)`` and ``Σ w_n`` over this process's part of a data set, (2,)."""
-    log_normaliser = density.log_normaliser()
-    total = torch.zeros(2, dtype=torch.float64, device=density.device)
-    for evidence, weights, _, _ in batches:
-        scores = density.log_weight(evidence) - log_normaliser
-        total += torch.stack([(weights * scores).sum(), weights.sum()])
-    return total
+def row_scores(density: Density, batches: Iterable[Batch]) -> RowScores:
+    """The log-likelihoods of this process's part of a data set; -inf if Z cancels completely."""
+    nothing = torch.zeros(0, dtype=torch.float64, device=density.device)
+    scores, weights = [nothing], [nothing]
+    try:
+        log_normaliser = density.log_normaliser()
+    except CancellationError:
+        log_normaliser = torch.tensor(math.inf, dtype=torch.float64, device=density.device)
+    for batch in batches:
+        scores.append(density.log_weight(batch.evidence) - log_normaliser)
+        weights.append(batch.weights.double())
+    return RowScores(torch.cat(scores), torch.cat(weights))

@@ -16,12 +16,11 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from tqdm import tqdm
 
 from subtractive.densities.base import Density
-from subtractive.inference.partition import CancellationError
 from subtractive.learning.batches import Batches
 from subtractive.learning.checkpoint import Checkpoint, copied
 from subtractive.learning.distributed import Group
 from subtractive.learning.history import Epoch, History
-from subtractive.learning.objective import log_likelihood
+from subtractive.learning.objective import row_scores
 from subtractive.learning.settings import Settings
 from subtractive.learning.step import try_step
 
@@ -215,30 +214,16 @@ class Run:
 
     def _score(self, held: Batches) -> float:
         """The mean log-likelihood of the weights as they are; -inf if there is none."""
-        try:
-            total = log_likelihood(self.density, held.in_order(_EVALUATED_TOGETHER))
-        except CancellationError:
-            return -math.inf
-        self.group.add([total])
-        score = float(total[0] / total[1])
-        return -math.inf if math.isnan(score) else score
+        return row_scores(self.density, held.in_order(_EVALUATED_TOGETHER)).mean(self.group)
 
     def _keep_if_best(self, score: float, epoch: int) -> None:
-        # As long as some row is impossible there is nothing to compare: later is better.
-        if score > self.history.best_score or self.history.best_score == -math.inf:
-            self.history.best_score, self.history.best_epoch = score, epoch
+        if self.history.offer(score, epoch):
             self.best = copied(self.density.state_dict())
 
     def _reason_to_stop(self, settings: Settings) -> bool:
-        history, done = self.history, len(self.history.epochs)
-        if not history.stopped and self.position == 0:
-            if self._is_time_up(settings):
-                history.stopped = "max_seconds"
-            elif done >= settings.max_epochs:
-                history.stopped = "max_epochs"
-            elif done - history.best_epoch >= settings.patience:
-                history.stopped = "patience"
-        return bool(history.stopped)
+        if self.history.stopped or self.position > 0:
+            return bool(self.history.stopped)
+        return settings.end(self.history, is_time_up=self._is_time_up(settings))
 
     def _is_time_up(self, settings: Settings) -> bool:
         """Whether the first process, whose clock counts for all, has used up its time."""

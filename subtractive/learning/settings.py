@@ -31,3 +31,15 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive, got {value!r}.")
+
+    def end(self, history: History, *, is_time_up: bool) -> bool:
+        """Whether there is a reason to stop, which the history then names."""
+        done = len(history.epochs)
+        if not history.stopped:
+            if is_time_up:
+                history.stopped = "max_seconds"
+            elif done >= self.max_epochs:
+                history.stopped = "max_epochs"
+            elif done - history.best_epoch >= self.patience:
+                history.stopped = "patience"
+        return bool(history.stopped)

@@ -1,6 +1,7 @@
 """The schedule of a circuit, folded into few tensors, and the traversal of its messages.
 
-Messages are nodes of a tree: one for each input region, one for each sum. Nodes whose children
+Messages are nodes of a tree: one for each input region, one for each sum. (Nodes of other graphs
+have several readers; see :mod:`subtractive.regions.graph_traversal`.) Nodes whose children
 live in the same tensors are evaluated together, as one tensor with a region axis ``f``. Equally
 shaped subtrees therefore cost one matrix product per level.
 """
@@ -29,6 +30,8 @@ Waiting = dict[Piece, M]
 
 # What a node does with the product of its children: W p, Wᵀ p, or nothing.
 SUM, TRANSPOSED, CONTRACTION = "sum", "transposed sum", "contraction"
+# The sum over the products of several partitions, whose children follow each other.
+SUM_OF_PARTITIONS = "sum over partitions"
 # Messages are rescaled after so many calls in a row, because each call may square the range of
 # their exponents, and checked for underflow after so many.
 RESCALED_EVERY, CHECKED_EVERY = 2, 8
@@ -66,6 +69,12 @@ class LayerCall(NamedTuple):
     sources: tuple[int, ...]  # (h,): leaves are numbered first, then the calls
     places: tuple[slice, ...]  # (h,)
     kind: Hashable = SUM
+    picks: tuple[list[int], ...] = ()  # (h,), in place of slices where there are other readers
+
+    @property
+    def reads(self) -> tuple[Index, ...]:
+        """Where to read the children of each slot, whether or not others read them, too."""
+        return self.picks or self.places
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,7 @@ class FoldedSchedule:
     only_leaves: tuple[tuple[bool, ...], ...] = field(compare=False)  # of the reader of each part
     is_rescaled: tuple[bool, ...] = field(compare=False)  # of each call
     is_checked: tuple[bool, ...] = field(compare=False)  # of each call
+    is_tree: bool = field(default=True, compare=False)  # whether each message has one reader
 
     def with_label(self, label: Hashable) -> FoldedSchedule:
         """The same schedule with one label for all leaves."""
@@ -107,7 +117,7 @@ class Places(NamedTuple):
 def upward(
     graph: RegionGraph, labels: Mapping[int, Hashable], *, summed: Collection[int] = ()
 ) -> list[Node]:
-    """The nodes of a tree whose messages go from the input regions to the root.
+    """The nodes whose messages go from the input regions to the root, children first.
 
     A sum follows each input region that is among those ``summed``, and that is the whole graph:
     a node with a single child.
@@ -116,8 +126,9 @@ def upward(
     last: dict[int, int] = {}  # region -> its last node
     for region, node in enumerate(graph.regions):
         if node.partitions:
-            children = tuple(last[child] for child in node.partitions[0].children)
-            nodes.append(Node(region, children, SUM))
+            children = tuple(last[c] for part in node.partitions for c in part.children)
+            kind = SUM if len(node.partitions) == 1 else SUM_OF_PARTITIONS
+            nodes.append(Node(region, children, kind))
         else:
             nodes.append(Node(region, (), labels[region]))
             if region in summed or region == graph.root:
@@ -154,7 +165,7 @@ def reroot(nodes: Sequence[Node], centre: int) -> list[Node]:
 
 
 def fold(nodes: Sequence[Node], places: Places | None = None) -> FoldedSchedule:
-    """Group the nodes of a tree into tensors.
+    """Group nodes into tensors.
 
     ``places`` are those of the circuit that shall be evaluated; without them its layers are to be
     made, one for each tensor.
@@ -172,7 +183,8 @@ def fold(nodes: Sequence[Node], places: Places | None = None) -> FoldedSchedule:
                 members.append([])
             home[number] = tensors[key]
             members[home[number]].append(number)
-    ordered = _in_reading_order(members, nodes, home)
+    is_tree = not any(node.children and node.kind is SUM_OF_PARTITIONS for node in nodes)
+    ordered = _in_reading_order(members, nodes, home) if is_tree else members
     at = {node: place for tensor in ordered for place, node in enumerate(tensor)}
     leaves: list[LeafCall] = []
     calls: list[LayerCall] = []
@@ -185,9 +197,16 @@ def fold(nodes: Sequence[Node], places: Places | None = None) -> FoldedSchedule:
             continue
         layer, folds = _located(regions, places and places.sums, len(calls))
         sources = tuple(home[child] for child in first.children)
+        if not is_tree:
+            slots = zip(*(nodes[number].children for number in tensor), strict=True)
+            picks = tuple([at[child] for child in slot] for slot in slots)
+            calls.append(LayerCall(regions, layer, folds, sources, (), first.kind, picks))
+            continue
         begins = [at[child] for child in first.children]
         read = tuple(slice(begin, begin + len(tensor)) for begin in begins)
         calls.append(LayerCall(regions, layer, folds, sources, read, first.kind))
+    if not is_tree:
+        return FoldedSchedule(tuple(leaves), tuple(calls), (), (), (), (), is_tree=False)
     read_parts = _parts(calls, len(ordered))
     return FoldedSchedule(
         tuple(leaves),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from operator import index
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -147,28 +147,25 @@ class RegionGraph:
                 nested.append(min(scope) if len(scope) == 1 else scope)
         return nested[-1]
 
-    def describe(self) -> list[dict[str, list[int]]]:
-        """A tree as plain data, region by region, for files."""
-        assert self.is_tree
-        return [
-            {"children": list(region.partitions[0].children)}
-            if region.partitions
-            else {"scope": sorted(region.scope)}
-            for region in self.regions
-        ]
+    def describe(self) -> list[dict[str, Any]]:
+        """The graph as plain data, region by region, for files."""
+        return [_described(region) for region in self.regions]
 
     @classmethod
-    def from_description(cls, description: Sequence[Mapping[str, list[int]]]) -> RegionGraph:
+    def from_description(cls, description: Sequence[Mapping[str, Any]]) -> RegionGraph:
         """The inverse of :meth:`describe`."""
         regions: list[Region] = []
         for entry in description:
             if "scope" in entry:
                 regions.append(Region(entry["scope"]))
                 continue
-            children = [index(child) for child in entry["children"]]
-            if not all(0 <= child < len(regions) for child in children):
+            splits = entry.get("partitions") or [entry["children"]]
+            parts = [[index(child) for child in children] for children in splits]
+            if not all(0 <= child < len(regions) for part in parts for child in part):
                 raise ValueError(f"region {len(regions)} has children that do not come before it.")
-            regions.append(Region.joining(children, regions))
+            one = Region.joining(parts[0], regions)
+            several = [Partition(tuple(part)) for part in parts]
+            regions.append(one if len(parts) == 1 else Region(one.scope, several))
         return cls(tuple(regions))
 
     @property
@@ -232,6 +229,13 @@ class RegionGraph:
 
     def __str__(self) -> str:
         return text(self.regions)
+
+
+def _described(region: Region) -> dict[str, Any]:
+    splits = [list(partition.children) for partition in region.partitions]
+    if len(splits) > 1:
+        return {"partitions": splits}
+    return {"children": splits[0]} if splits else {"scope": sorted(region.scope)}
 
 
 def _check_children_come_first(regions: Sequence[Region], position: int) -> None:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from subtractive.regions.graph import Nested, RegionGraph
+from subtractive.regions.graph import Nested, Partition, Region, RegionGraph
 
 Leaf: TypeAlias = "int | frozenset[int]"
 Groups: TypeAlias = Iterable[Collection[int]]
@@ -92,6 +92,39 @@ def quad_tree(height: int, width: int, *, num_children: int = 4) -> RegionGraph:
         return tuple(nested(*part) for part in parts)
 
     return RegionGraph.from_nested(nested(rows, columns))
+
+
+def quad_graph(height: int, width: int) -> RegionGraph:
+    """Halve an image across and along, and every half again, until one pixel is left.
+
+    Every rectangle of more than one row and column has two partitions, and a pixel is the child
+    of up to two rectangles: this is for monotonic circuits, which sum over the ways to cut. Pixel
+    (r, c) is variable ``r * width + c``; see :func:`quad_tree` for a tree.
+
+    >>> graph = quad_graph(2, 2)
+    >>> graph.is_tree, len(graph.regions), len(graph.regions[graph.root].partitions)
+    (False, 9, 2)
+    """
+    height, width = _positive(height), _positive(width)
+    regions: list[Region] = []
+    number: dict[tuple[range, range], int] = {}
+
+    def visit(rows: range, columns: range) -> int:
+        """The number of the region of a rectangle, after those below it."""
+        if (rows, columns) in number:
+            return number[rows, columns]
+        partitions = []
+        if len(rows) > 1:
+            partitions.append([visit(half, columns) for half in _halves(rows)])
+        if len(columns) > 1:
+            partitions.append([visit(rows, half) for half in _halves(columns)])
+        scope = [row * width + column for row in rows for column in columns]
+        regions.append(Region(scope, [Partition(tuple(children)) for children in partitions]))
+        number[rows, columns] = len(regions) - 1
+        return number[rows, columns]
+
+    visit(range(height), range(width))
+    return RegionGraph(tuple(regions))
 
 
 def _halves(side: range) -> tuple[range, range]:

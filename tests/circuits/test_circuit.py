@@ -378,7 +378,11 @@ SHARED = sub.RegionGraph(
 GRAPH, FAMILY = sub.flat([[0, 1], [2]]), sub.Gaussian()
 REFUSED = {
     "no graph": (((0, 1), FAMILY), {}, r"expected a RegionGraph, got tuple.*from_nested"),
-    "no tree": ((SHARED, FAMILY), {}, "needs a region tree: one partition per region.*Mixture"),
+    "no tree": (
+        (SHARED, FAMILY),
+        {"product": sub.KroneckerLayer},
+        "not a tree needs Hadamard products, got product=KroneckerLayer",
+    ),
     "no family": ((sub.flat(2), None), {}, "input family such as Gaussian.*got None"),
     "too few families": (
         (sub.flat(3), [FAMILY] * 2),

@@ -300,19 +300,22 @@ CALLS = {
         "expected a RegionGraph, got int.*random_binary_tree",
     ),
     "no tree": (
-        lambda p: circuit(
-            graph=sub.RegionGraph(
-                [sub.regions.Region([v]) for v in range(3)]
-                + [sub.regions.Region([0, 1], [sub.regions.Partition((0, 1))])]
-                + [sub.regions.Region([1, 2], [sub.regions.Partition((1, 2))])]
-                + [
-                    sub.regions.Region(
-                        [0, 1, 2], [sub.regions.Partition((3, 2)), sub.regions.Partition((0, 4))]
-                    )
-                ]
+        lambda p: sub.SquaredCircuit(
+            circuit(
+                graph=sub.RegionGraph(
+                    [sub.regions.Region([v]) for v in range(3)]
+                    + [sub.regions.Region([0, 1], [sub.regions.Partition((0, 1))])]
+                    + [sub.regions.Region([1, 2], [sub.regions.Partition((1, 2))])]
+                    + [
+                        sub.regions.Region(
+                            [0, 1, 2],
+                            [sub.regions.Partition((3, 2)), sub.regions.Partition((0, 4))],
+                        )
+                    ]
+                )
             )
         ),
-        "needs a region tree.*use a Mixture of densities, one per tree",
+        "needs a region tree.*for several trees a Mixture of densities, one per tree",
     ),
     "region of two": (
         lambda p: circuit(graph=sub.flat([[0, 1], [2]])),

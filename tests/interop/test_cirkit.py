@@ -227,6 +227,9 @@ def test_libcirkit_answers_the_same_today_and_in_one_process(tmp_path):
             for key in ("in_this_process", "log_square")
         )
         torch.testing.assert_close(ours, theirs, **CLOSE)
+        for key, numbers in found["sent_back"].items():  # by to_cirkit, in that process
+            back, theirs = (torch.tensor(n, dtype=torch.float64) for n in (numbers, found[key]))
+            torch.testing.assert_close(back, theirs, **CLOSE)
 
 
 @needs_libcirkit

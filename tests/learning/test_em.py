@@ -209,3 +209,29 @@ def test_what_em_cannot_train_is_refused():
         fit_em(density, torch.zeros(3, 1), pseudocount=-1.0)
     with pytest.raises(ValueError, match="at least one batch"):
         fit_em(density, torch.zeros(3, 1), batches_per_step=0)
+
+
+def test_one_impossible_row_does_not_say_which_epoch_was_best():
+    """A row far from all units costs thousands of nats, more where units are narrower."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 1, dtype=torch.float64, generator=generator).sign() * 3
+    x = x + 0.3 * torch.randn(400, 1, dtype=torch.float64, generator=generator)
+    valid = torch.cat([x[300:], torch.full((1, 1), 1e3, dtype=torch.float64)])
+    circuit = sub.Circuit(
+        sub.flat(1),
+        sub.Gaussian(),
+        num_units=2,
+        weights=sub.positive_weights,
+        seed=0,
+        dtype=torch.float64,
+    )
+    density = sub.MonotonicCircuit(circuit)
+    with torch.no_grad():  # one broad unit for all rows: the best for the row that is far
+        circuit.input_layers[0].mean.copy_(torch.tensor([[-2.0, 2.0]]))
+        circuit.input_layers[0].log_scale.fill_(2.0)
+    start = density.log_prob(valid).mean().item()
+    options = {"batches_per_step": math.inf, "patience": 60, "progress": False}
+    history = fit_em(density, x[:300], valid, max_epochs=60, **options)
+    assert history.best_epoch > 5
+    assert history.best_score < start - 10  # the mean, of which the far row is most
+    assert density.log_prob(x[300:]).mean().item() > -1.5

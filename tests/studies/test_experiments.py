@@ -46,7 +46,13 @@ TINY = {
         num_variables=4, batches=(4, 8), units=(2, 4), fixed_units=2, fixed_batch=4, budget=0.0
     ),
     "digits": DigitsExperiment(
-        structures=("quad-2",), kinds=("squared",), units=2, seeds=(0,), epochs=1, batch_size=512
+        structures=("quad-2",),
+        kinds=("squared",),
+        roots=("squared, early root",),
+        units=2,
+        seeds=(0,),
+        epochs=1,
+        batch_size=512,
     ),
     "weights": Weights(rows=300, num_variables=3, num_units=3, num_bases=6, epochs=1),
 }
@@ -75,6 +81,7 @@ def test_every_experiment_is_tried():
     elsewhere = {
         "uci",
         "debd",
+        "em",
         "real-data",
         "ingredients",
         "clones",

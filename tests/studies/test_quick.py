@@ -7,7 +7,7 @@ import pytest
 from studies.__main__ import main
 from studies.registry import EXPERIMENTS
 
-NEED_DATA = {"uci", "debd", "real-data", "ingredients", "clones", "guided"}
+NEED_DATA = {"uci", "debd", "em", "real-data", "ingredients", "clones", "guided"}
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ from studies.paper.uci import Uci
 from studies.paper.uci_paper import BEST, OTHERS, SETS, grid_of
 from studies.real_data import real_data
 from studies.real_data.debd import Debd
+from studies.real_data.em import ExpectationMaximisation
 from studies.real_data.ingredients import BASE, CHANGES, Ingredients
 from studies.real_data.real_data import RECIPES, RealData, Recipe
 from studies.registry import full, quick
@@ -262,6 +263,31 @@ def test_binary_sets_are_learned_by_all_models_on_all_trees(tmp_path, folder):
     assert "scores.png" in {path.name for path in outputs.written}
 
 
+def test_the_settings_of_em_and_adam_are_chosen_once_and_compared_seed_by_seed(tmp_path, folder):
+    study = ExpectationMaximisation(
+        data=folder, sets=("nltcs",), units=2, seeds=(0, 1), epochs=2, batch_size=30
+    )
+    records = Records(tmp_path / "runs")
+    outputs = execute(study, tmp_path, progress=False)
+    first = [records.read(run) for run in study.runs()]
+    best = {
+        method: max(
+            (r for r in first if r.run["method"] == method), key=lambda r: r.result["valid"]
+        )
+        for method in study.methods
+    }
+    assert [(run["method"], run["setting"], run["seed"]) for run in study.following(first)] == [
+        (method, best[method].run["setting"], 1) for method in study.methods
+    ]
+    scores = {row["method"]: row for row in table(outputs, "scores")}
+    assert scores.keys() == set(study.methods)
+    assert {row["seeds"] for row in scores.values()} == {"2"}
+    differences = table(outputs, "differences")
+    assert [row["against"] for row in differences] == ["Adam", "EM", "squared"]
+    gap = float(scores["EM"]["test"]) - float(scores["Adam"]["test"])
+    assert float(differences[0]["difference"]) == pytest.approx(gap, abs=2e-3)
+
+
 def test_recipes_improve_on_their_start_or_keep_it(tmp_path, folder, monkeypatch):
     small = {
         "power-subset": tuple(
@@ -351,7 +377,7 @@ def test_members_are_trained_apart_and_mixed(tmp_path, folder):
     assert found == pytest.approx(sorted(one["test"] for one in alone), abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["uci", "debd", "real-data"])
+@pytest.mark.parametrize("name", ["uci", "debd", "em", "real-data"])
 def test_experiments_on_data_ask_for_a_folder(tmp_path, name, capsys):
     assert main([name, "--quick", "--out", str(tmp_path), "--quiet"]) == 2
     assert "Name it with --data DIR" in capsys.readouterr().err
