@@ -49,9 +49,16 @@ class View:
         )
 
     def given(self, given: Given) -> View:
-        """The density given more than what is given already."""
+        """The density given more than what is given already, which must be possible."""
         if given is None:
             return self
+        view = self.narrowed(given)
+        if np.isneginf(box_log_weights(view.density, view.evidence)).all():
+            raise ValueError(impossible(given))
+        return view
+
+    def narrowed(self, given: Mapping[Any, object]) -> View:
+        """The same, where it turns out later whether the model thinks that possible."""
         if not isinstance(given, Mapping) or not given:
             raise ValueError(
                 f"condition needs values by column, such as {{'age': 40}}, got {given!r}."
@@ -75,8 +82,6 @@ class View:
                 "condition must leave at least one column free whose values are not known."
             )
         self._warn_of_far_values(given)
-        if np.isneginf(box_log_weights(view.density, view.evidence)).all():
-            raise ValueError(f"what is given has probability zero: {dict(given)!r}.")
         return view
 
     def _warn_of_far_values(self, given: Mapping[Any, object]) -> None:
@@ -85,7 +90,7 @@ class View:
                 f"the given value {given[name]!r} of column {name!r} is far from all values of "
                 "the table that the model was fitted to: what follows from it is a guess.",
                 DataWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def far_columns(self, given: Mapping[Any, object]) -> list[Hashable]:
@@ -147,6 +152,11 @@ class View:
     def _is_point(self, name: Hashable, sets: Sets) -> bool:
         place = self.schema.place.get(name)
         return place is None or sets[place].point is not None
+
+
+def impossible(given: Mapping[Any, object]) -> str:
+    """What is wrong with evidence of probability zero."""
+    return f"what is given has probability zero: {dict(given)!r}."
 
 
 def _is_far(column: Numeric, one: CodeSet) -> bool:
