@@ -25,8 +25,8 @@ sub.plots.circuit(square, names=names, ax=right).set_title("c(x)²", fontsize=11
 # Gram matrices of K × K numbers in place of vectors of K² units, which costs K³ in place of K⁴.
 
 x = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-print(circuit.double()(x)[:, 0].square())
-print(square.double()(x)[:, 0])
+print(circuit.double()(x)[:, 0].square().detach())
+print(square.double()(x)[:, 0].detach())
 
 # %%
 # Over a flat graph the circuit is a mixture, over a linear tree a matrix product state, and a
