@@ -3,7 +3,8 @@
 ``python -m benchmarks.explorer`` fits models with the defaults to the penguins and to a table of
 30 columns, opens the page in Chromium, drags over a density with 0, 1 and 3 other selections, and
 prints what the page has measured: the time from a change to the painted picture of its answer.
-Beside it are the CPU seconds of the server for each answer, which other programs do not inflate.
+Beside it are the CPU times of the server (the median answer) and of all of the browser's processes
+(the mean per change), which other programs inflate less: their sum is what one free core needs.
 """
 
 from __future__ import annotations
@@ -63,6 +64,29 @@ class Timed:
         return curves
 
 
+def browser_seconds() -> float:
+    """The CPU seconds of the browser's processes so far; NaN where the system does not tell."""
+    if not Path("/proc/self/stat").exists():
+        return float("nan")
+    parents, seconds, names = {}, {}, {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = entry.read_text().partition(" (")[2].rpartition(") ")
+        except OSError:  # it has ended
+            continue
+        fields = rest.split()
+        number = int(entry.parent.name)
+        parents[number], names[number] = int(fields[1]), name
+        seconds[number] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def is_ours(number: int) -> bool:
+        while number in parents and number != os.getpid():
+            number = parents[number]
+        return number == os.getpid()
+
+    return sum(spent for n, spent in seconds.items() if "chrom" in names[n].lower() and is_ours(n))
+
+
 def select(page: Page, keys: list[str], table: pd.DataFrame) -> None:
     """Select the middle of some columns by a link, and wait for everything that follows."""
     given = {
@@ -112,11 +136,13 @@ def measure(name: str, table: pd.DataFrame, steps: int) -> None:
         for count in SELECTIONS:
             select(page, numbers[1 : 1 + count], table)
             timed.seconds.clear()
+            start = browser_seconds()
             found = drag(page, numbers[0], steps)
+            drawing = 1000 * (browser_seconds() - start) / len(found)
             cpu = [1000 * seconds for seconds in timed.seconds[-len(found) :]]
             print(
                 f"| {name} | {count} | {statistics.median(found):.0f} | {max(found):.0f} | "
-                f"{statistics.median(cpu):.0f} | {len(found)} |",
+                f"{statistics.median(cpu):.0f} | {drawing:.0f} | {len(found)} |",
                 flush=True,
             )
         browser.close()
@@ -129,8 +155,10 @@ def main() -> None:
     torch.set_num_threads(1)
     load = Path("/proc/loadavg").read_text().split()[0] if os.path.exists("/proc/loadavg") else "?"
     print(f"one thread, load average {load} at the start\n")
-    print("| table | other selections | median ms | worst ms | server's CPU ms | changes |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| table | other selections | median ms | worst ms | server's CPU | browser's | changes |"
+    )
+    print("|---|---|---|---|---|---|---|")
     measure("penguins, 8 columns", sub.data.penguins(), options.steps)
     measure("30 columns", thirty_columns(), options.steps)
 
