@@ -12,7 +12,7 @@ import torch
 
 from subtractive.inference.evidence import Evidence
 from subtractive.tables.columns import Column, Numeric
-from subtractive.tables.conditions import number
+from subtractive.tables.conditions import number, plain
 from subtractive.tables.expectations import (
     Function,
     averaged,
@@ -125,7 +125,7 @@ def expectation(view: View, name: Hashable, function: Callable[[Any], Any]) -> f
 def cdf(view: View, name: Hashable, points: object) -> pd.Series:
     """P(column <= t) at points t."""
     place, column = _asked(view, name, "cdf")
-    listed = list(np.atleast_1d(np.asarray(points, dtype=object)))
+    listed = list(np.atleast_1d(np.asarray(plain(points), dtype=object)))
     values = np.array([number(point, column, name) for point in listed])
     if isinstance(column, Numeric):
         codes = np.array([column.window(-math.inf, value)[1] for value in values])

@@ -14,7 +14,7 @@ from subtractive.inference.evidence import Evidence
 from subtractive.tables.code_sets import CodeSet, Sets, both
 from subtractive.tables.column_types import DataWarning
 from subtractive.tables.columns import Numeric
-from subtractive.tables.conditions import as_evidence, event_sets, given_sets
+from subtractive.tables.conditions import as_evidence, event_sets, given_sets, plain_sides
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.expectations import box_log_weights
 from subtractive.tables.memory import Memory
@@ -63,6 +63,7 @@ class View:
             raise ValueError(
                 f"condition needs values by column, such as {{'age': 40}}, got {given!r}."
             )
+        given = plain_sides(given)
         again = [name for name in given if name in self.known]
         if again:
             raise ValueError(f"column {again[0]!r} is given already.")
