@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import pickle
@@ -21,6 +20,7 @@ import torch
 
 import subtractive as sub
 from scorecard.check import Outcome, Size, check
+from scorecard.damage import flip_bit, forge, spoil
 from scorecard.models import squared
 from scorecard.processes import ROOT, run_program
 from scorecard.tables import random_table, small
@@ -114,9 +114,7 @@ def corrupt_files(size: Size) -> Outcome:
         _density().save(path)
         content = path.read_bytes()
         for number in range(size.of(11_000, 60)):
-            damaged = (
-                _flipped(content, generator) if number % 11 == 0 else _mutated(content, generator)
-            )
+            damaged = (flip_bit if number % 11 == 0 else spoil)(content, generator)
             if damaged == content:
                 continue
             path.write_bytes(damaged)
@@ -131,33 +129,6 @@ def corrupt_files(size: Size) -> Outcome:
         f"{raw} raw errors"
     )
     return Outcome(figure, raw == 0 and damaged_accepted == 0)
-
-
-def _flipped(content: bytes, generator: random.Random) -> bytes:
-    damaged = bytearray(content)
-    damaged[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
-    return bytes(damaged)
-
-
-def _mutated(content: bytes, generator: random.Random) -> bytes:
-    """Some bytes changed, cut, inserted, repeated, moved, or another header length."""
-    damaged = bytearray(content)
-    start = generator.randrange(len(damaged))
-    stop = min(len(damaged), start + generator.randint(1, 64))
-    action = generator.randrange(6)
-    if action == 0:
-        damaged[start:stop] = generator.randbytes(stop - start)
-    elif action == 1:
-        del damaged[start:stop]
-    elif action == 2:
-        damaged[start:start] = generator.randbytes(stop - start)
-    elif action == 3:
-        damaged[start:start] = damaged[start:stop]
-    elif action == 4:
-        damaged = damaged[start:] + damaged[:start]
-    else:
-        damaged[:8] = struct.pack("<Q", generator.randrange(2**64))
-    return bytes(damaged)
 
 
 def _loaded(path: Path, use: Callable[[Any], None]) -> str:
@@ -182,14 +153,14 @@ def _forged(path: Path, densities: int, tables: int, generator: random.Random) -
     _density().save(path)
     tensors, description = read_tensors(path, "model")
     for _ in range(densities):
-        write_tensors(path, "model", tensors, _changed(description, generator))
+        write_tensors(path, "model", tensors, forge(description, generator))
         found[_loaded(path, _use_density)] += 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         small().fit(random_table(3)).save(path)
     tensors, description = read_tensors(path, "model")
     for _ in range(tables):
-        write_tensors(path, "model", tensors, _changed(description, generator))
+        write_tensors(path, "model", tensors, forge(description, generator))
         found[_loaded(path, _use_any)] += 1
     return found
 
@@ -209,27 +180,6 @@ def _use_density(model: sub.Density) -> None:
     x[:, 0] = float("nan")
     assert not model.impute(x).isnan().any()
     model.mean()
-
-
-def _changed(value: dict[str, Any], generator: random.Random) -> dict[str, Any]:
-    """A copy of plain data with one entry removed, repeated or replaced."""
-    changed = copy.deepcopy(value)
-    node: Any = changed
-    others = [None, True, -1, 0, 1, 7, 2**40, 10**400, 1e308, float("nan"), "", "x", "Gaussian"]
-    others += [[], {}, [0], [[]], {"kind": "mixture"}, "SumLayer", "__class__", 0.5, "int64"]
-    while True:
-        key = generator.choice(list(node) if isinstance(node, dict) else range(len(node)))
-        if isinstance(node[key], dict | list) and node[key] and generator.random() < 0.85:
-            node = node[key]
-            continue
-        action = generator.randrange(4)
-        if action == 0:
-            del node[key]
-        elif action == 1 and isinstance(node, list):
-            node.insert(generator.randrange(len(node) + 1), copy.deepcopy(node[key]))
-        else:
-            node[key] = copy.deepcopy(generator.choice(others))
-        return changed
 
 
 HOSTILE = """

@@ -35,7 +35,7 @@ def line(entry: Check, outcome: Outcome, seconds: float) -> str:
     verdict = "ok  " if outcome.passed else "FAIL"
     return (
         f"{verdict} {entry.number:2d}  {entry.title}  |  target: {entry.target}  |  "
-        f"{outcome.figure}  |  {seconds:.0f} s"
+        f"{outcome.figure}  |  {seconds:.0f} s CPU"
     )
 
 
@@ -45,10 +45,15 @@ def record(outcome: Outcome, seconds: float, soak: float) -> dict[str, Any]:
         "figure": outcome.figure,
         "passed": outcome.passed,
         "seconds": round(seconds, 1),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "date": today(),
         "commit": commit(),
     }
     return kept | ({"soak_seconds": soak} if soak else {})
+
+
+def today() -> str:
+    """The date, in universal time."""
+    return datetime.now(UTC).strftime("%Y-%m-%d")
 
 
 def commit() -> str:
@@ -87,7 +92,7 @@ def _page(results: Mapping[int, dict[str, Any]], packages: Mapping[str, str]) ->
     lines = [
         HEADER + f"Last run: {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, subtractive "
         f"{sub.__version__}, Python {platform.python_version()}, {told}, {platform.machine()}. "
-        f"Seconds are those of one core, which other programs may have shared.",
+        "Seconds are CPU seconds of a check and of the processes that it started.",
         "",
         "| # | check | target | figure | verdict | seconds | commit |",
         "|---|---|---|---|---|---|---|",

@@ -368,3 +368,22 @@ def test_a_browser_shows_every_picture_and_has_no_complaints(make, width, tmp_pa
     pixels = matplotlib.image.imread(photograph(page, width))
     assert len(np.unique(pixels[..., :3].reshape(-1, 3), axis=0)) > 100
     assert (pixels[..., :3].min(-1) < 0.5).mean() > 0.01
+
+
+@pytest.mark.slow
+def test_a_report_of_five_hundred_columns_ends_and_says_what_it_left_out(tmp_path):
+    random = np.random.default_rng(0)
+    table = pd.DataFrame(random.normal(size=(120, 500)), columns=[f"c{k}" for k in range(500)])
+    model = sub.SubtractiveMixture(2, max_epochs=1, structure="binary", random_state=0)
+    path = tmp_path / "page.html"
+    sub.write_report(model.fit(table), table, path)
+    words = " ".join(path.read_text(encoding="utf-8").split())
+    for limit in (
+        "It sees the first 100 of 500 columns",
+        "The first 40 of 500 columns are drawn",
+        "The first 200 of 500 columns are looked at",
+        "the first 12 of 500 columns",
+        "the 24 most dependent columns",
+        "of 30",  # questions
+    ):
+        assert limit in words

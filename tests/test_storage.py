@@ -1,6 +1,5 @@
 """Whatever density is saved is loaded again, bit by bit, and nothing else can be loaded."""
 
-import copy
 import json
 import pickle
 import random
@@ -14,6 +13,7 @@ import torch
 from registry import KINDS, build, every_kind, points
 
 import subtractive as sub
+from scorecard.damage import flip_bit, forge, spoil
 from subtractive.io import files
 from subtractive.io.files import read_tensors, write_tensors
 
@@ -158,30 +158,9 @@ def test_flipped_bits_are_refused(tmp_path):
     content = path.read_bytes()
     generator = random.Random(0)
     for _ in range(1000):
-        damaged = bytearray(content)
-        damaged[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
-        path.write_bytes(damaged)
+        path.write_bytes(flip_bit(content, generator))
         with pytest.raises(sub.FileFormatError):
             sub.load(path)
-
-
-def spoiled(content, generator):
-    """Bytes of a file with some of them changed, cut, moved, repeated or replaced."""
-    damaged = bytearray(content)
-    start = generator.randrange(len(damaged))
-    stop = min(len(damaged), start + generator.randint(1, 64))
-    action = generator.randrange(5)
-    if action == 0:
-        damaged[start:stop] = generator.randbytes(stop - start)
-    elif action == 1:
-        del damaged[start:stop]
-    elif action == 2:
-        damaged[start:start] = generator.randbytes(stop - start)
-    elif action == 3:
-        damaged[start:start] = damaged[start:stop]
-    else:
-        damaged[:8] = generator.randrange(2**64).to_bytes(8, "little")
-    return bytes(damaged)
 
 
 def test_spoiled_files_are_refused(tmp_path):
@@ -190,42 +169,11 @@ def test_spoiled_files_are_refused(tmp_path):
     content = path.read_bytes()
     generator = random.Random(1)
     for _ in range(1000):
-        damaged = spoiled(content, generator)
+        damaged = spoil(content, generator)
         if damaged != content:
             path.write_bytes(damaged)
             with pytest.raises(sub.FileFormatError):
                 sub.load(path)
-
-
-def mutations(value, generator):
-    """A copy of a description in which something, somewhere, is something else."""
-    others = [None, True, -1, 0, 1, 7, 2**40, 10**400, 1e308, float("nan"), "", "x", "Gaussian"]
-    others += [[], {}, [0], [[]], {"kind": "mixture"}, [{"scope": [0]}], "SumLayer", "__class__"]
-    places = []
-
-    def visit(node, path):
-        places.append(path)
-        items = node.items() if isinstance(node, dict) else enumerate(node)
-        for key, entry in items:
-            if isinstance(entry, dict | list):
-                visit(entry, (*path, key))
-            else:
-                places.append((*path, key))
-
-    visit(value, ())
-    changed = copy.deepcopy(value)
-    *above, last = generator.choice(places[1:])
-    node = changed
-    for key in above:
-        node = node[key]
-    action = generator.randrange(4)
-    if action == 0:
-        del node[last]
-    elif action == 1 and isinstance(node, list):
-        node.insert(generator.randrange(len(node) + 1), copy.deepcopy(generator.choice(node)))
-    else:
-        node[last] = copy.deepcopy(generator.choice(others))
-    return changed
 
 
 def use(density):
@@ -249,7 +197,7 @@ def test_forged_descriptions_are_refused_or_those_of_other_models(make, count, t
     generator = random.Random(0)
     refused = 0
     for _ in range(count):
-        write_tensors(path, "model", tensors, mutations(description, generator))
+        write_tensors(path, "model", tensors, forge(description, generator))
         try:
             loaded = sub.load(path)
         except sub.FileFormatError:

@@ -63,7 +63,7 @@ class Mixture(Density):
         members = self._quick_log_members(evidence)
         if members is None:
             one_by_one = [
-                member.log_weight(evidence) - member.log_normaliser()
+                member.log_weight(evidence) - _log_normaliser(member)
                 for member in self._densities()
             ]
             members = torch.stack(one_by_one, -1)
@@ -95,14 +95,25 @@ class Mixture(Density):
     def expectations(
         self, evidence: Evidence, functions: Sequence[TestFunctions | None]
     ) -> Expectations:
-        shares = self._log_shares(evidence)
-        posterior = (shares - log_sum_exp(shares)[:, None]).exp()  # (n, m)
-        members = [member.expectations(evidence, functions) for member in self._densities()]
+        return self.weigh_and_expect(evidence, functions)[1]
+
+    def weigh_and_expect(
+        self, evidence: Evidence, functions: Sequence[TestFunctions | None]
+    ) -> tuple[Tensor, Expectations]:
+        asked = [member.weigh_and_expect(evidence, functions) for member in self._densities()]
+        weights = [
+            log_weight - _log_normaliser(member)
+            for (log_weight, _), member in zip(asked, self._densities(), strict=True)
+        ]
+        shares = torch.stack(weights, -1) + self.logits.double().log_softmax(0)  # (n, m)
+        log_weight = log_sum_exp(shares)
+        posterior = (shares - log_weight[:, None]).exp()
+        members = [expectations for _, expectations in asked]
         answers: Expectations = []
         for answer, observed in zip(zip(*members, strict=True), evidence.observed.T, strict=True):
             known = [tensor for tensor in answer if tensor is not None]
             answers.append(_averaged(known, posterior, observed) if known else None)
-        return answers
+        return log_weight, answers
 
     def product_expectations(
         self, evidence: Evidence, functions: Sequence[TestFunctions | None]
@@ -147,6 +158,11 @@ class Mixture(Density):
 
     def _densities(self) -> list[Density]:
         return [member for member in self.members if isinstance(member, Density)]
+
+
+def _log_normaliser(member: Density) -> Tensor:
+    """log Z of a member, which is known already unless its parameters have changed."""
+    return member.log_normaliser() if torch.is_grad_enabled() else member.log_partition()
 
 
 def _averaged(answers: Sequence[Tensor], posterior: Tensor, observed: Tensor) -> Tensor:

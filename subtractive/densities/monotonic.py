@@ -13,7 +13,11 @@ from subtractive.densities.base import Density
 from subtractive.inference.circuit_expectation import plain_expectation
 from subtractive.inference.covariance import log_tilted_plain
 from subtractive.inference.evidence import Evidence
-from subtractive.inference.expectations import Expectations, plain_expectations
+from subtractive.inference.expectations import (
+    Expectations,
+    plain_expectations,
+    weigh_plain_expectations,
+)
 from subtractive.inference.marginal import log_integral
 from subtractive.inference.partition import log_plain_partition
 from subtractive.inference.product_expectations import plain_products
@@ -73,6 +77,11 @@ class MonotonicCircuit(Density):
         self, evidence: Evidence, functions: Sequence[TestFunctions | None]
     ) -> Expectations:
         return plain_expectations(self.circuit, evidence, functions)
+
+    def weigh_and_expect(
+        self, evidence: Evidence, functions: Sequence[TestFunctions | None]
+    ) -> tuple[Tensor, Expectations]:
+        return weigh_plain_expectations(self.circuit, evidence, functions)
 
     def product_expectations(
         self, evidence: Evidence, functions: Sequence[TestFunctions | None]

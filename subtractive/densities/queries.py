@@ -64,6 +64,12 @@ class Queries(nn.Module, ABC):
         """Expectations (n, q) of each variable's function given evidence; NaN where observed."""
 
     @abstractmethod
+    def weigh_and_expect(
+        self, evidence: Evidence, functions: Sequence[TestFunctions | None]
+    ) -> tuple[Tensor, Expectations]:
+        """Both :meth:`log_weight` and :meth:`expectations`, in one pass where that is possible."""
+
+    @abstractmethod
     def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:
         """log of the weight of one row of evidence, tilted to second order by exp(Σ_d θ_d x_d)."""
 

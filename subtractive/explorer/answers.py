@@ -13,18 +13,18 @@ import numpy as np
 import pandas as pd
 
 from subtractive.explorer.columns import ShownColumn, shown_columns, written
+from subtractive.explorer.curves import Curves, rounded
 from subtractive.explorer.selection import Selection
 from subtractive.explorer.subset import Subset
 from subtractive.tables.columns import Numeric
 from subtractive.tables.containers import AnyTable
-from subtractive.tables.reading import Floats
+from subtractive.tables.queries import log_total
 from subtractive.tables.table_density import TableQueries
 from subtractive.tables.validation import read_table
 
 Answer = dict[str, Any]
 INTERVAL = (0.05, 0.5, 0.95)
 GRID, MOST_DOTS, NUM_SAMPLES = 48, 300, 6
-DIGITS = 5
 
 
 @final
@@ -34,6 +34,8 @@ class Answers:
 
     model: TableQueries
     columns: tuple[ShownColumn, ...]
+    drawn: Curves
+    log_whole: float  # log of the weight of everything
     subset: Subset | None
     path: str | None  # of the model's file, for the lines to copy
 
@@ -50,7 +52,7 @@ class Answers:
         if table is not None:
             model._read(table)  # refuses a table of other columns
             subset = Subset.of(columns, read_table(table))
-        return cls(model, columns, subset, path)
+        return cls(model, columns, Curves.of(columns), log_total(model._view()), subset, path)
 
     def page(self) -> Answer:
         """What does not change: the columns, and their densities before anything is selected."""
@@ -69,9 +71,11 @@ class Answers:
         """
         selection = Selection.read(self.columns, request.get("given", {}))
         with noting_warnings() as notes:
+            names = self._names(selection, selected=False)
+            log_weight, columns = self.drawn.given(self.model._view(), selection.given, names)
             answer: Answer = {
-                "columns": self._curves(selection, self._names(selection, selected=False)),
-                "probability": self._probability(selection),
+                "columns": columns,
+                "probability": self._probability(selection, log_weight),
                 "python": selection.python(self.path),
                 "shell": selection.shell(self.path, self.model._view().schema),
             }
@@ -82,16 +86,27 @@ class Answers:
     def selected(self, request: Mapping[str, Any]) -> Answer:
         """Conditional densities of the columns in which a set was selected."""
         selection = Selection.read(self.columns, request.get("given", {}))
+        names = self._names(selection, selected=True)
         with noting_warnings():
-            return {"columns": self._curves(selection, self._names(selection, selected=True))}
+            _, columns = self.drawn.given(self.model._view(), selection.given, names)
+        return {"columns": columns}
 
     def summary(self, request: Mapping[str, Any]) -> Answer:
-        """Conditional means, and intervals that hold nine tenths."""
-        given = Selection.read(self.columns, request.get("given", {})).given
+        """Conditional means, and intervals that hold nine tenths, of all columns or of some."""
+        selection = Selection.read(self.columns, request.get("given", {}))
+        wanted = request.get("columns", [shown.key for shown in self.columns])
+        if not isinstance(wanted, list):
+            raise ValueError(f"the columns of a summary are a list of keys, got {wanted!r}.")
+        some = [shown for shown in self.columns if shown.key in wanted]
+        names = [shown.name for shown in some if shown.name not in selection.points]
+        if not names:
+            return {"columns": {}}
         with noting_warnings():
-            means, spread = self.model.mean(given), self.model.quantiles(INTERVAL, given)
+            density = self.model.condition(selection.given) if selection.given else self.model
+            part = density.marginal(names)
+            means, spread = part.mean(), part.quantiles(INTERVAL)
         columns = {}
-        for shown in self.columns:
+        for shown in some:
             if shown.name in spread:
                 ends = [_as_number(value) for value in spread[shown.name]]
                 mean = float(means[shown.name])
@@ -150,40 +165,14 @@ class Answers:
         free = [shown.name for shown in self.columns if shown.name not in selection.points]
         return [name for name in free if (name in selection.event) == selected]
 
-    def _curves(self, selection: Selection, names: list[Hashable]) -> dict[str, Answer]:
-        """By column: densities at its points, and probabilities of its states and atoms."""
-        asked = self.model.condition(selection.given) if selection.given else self.model
-        if not names:
-            return {}
-        told = asked.marginal(names).marginals()
-        parts = dict(list(told.groupby("column", sort=False)))
-        found = {}
-        for shown in self.columns:
-            if shown.name not in parts:
-                continue
-            part = parts[shown.name]
-            density = part["density"].to_numpy()
-            is_number = ~np.isnan(density)
-            order = np.argsort(part["value"].to_numpy()[is_number])
-            found[shown.key] = {
-                "density": rounded(density[is_number][order]),
-                "probability": rounded(part["probability"].to_numpy()[~is_number]),
-            }
-        return found
-
-    def _probability(self, selection: Selection) -> float | None:
-        """P(what has a probability | the numbers that were picked)."""
+    def _probability(self, selection: Selection, log_weight: float) -> float | None:
+        """P(what has a probability | the numbers that were picked), by the weight of both."""
         if not selection.event:
             return None
-        return self.model.probability(selection.event, selection.points or None)
-
-
-def rounded(values: Floats) -> list[float]:
-    """Numbers with as many digits as a picture shows."""
-    finite = np.nan_to_num(values, posinf=0.0)
-    top = float(np.max(finite, initial=0.0))
-    digits = DIGITS - math.floor(math.log10(top)) if top > 0 else 0
-    return list(map(float, np.round(finite, digits)))
+        whole = self.log_whole
+        if selection.points:
+            whole = log_total(self.model._view().narrowed(selection.points))
+        return float(min(1.0, math.exp(log_weight - whole)))
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from subtractive.circuits.evaluation import evaluate, leaves_of
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside
-from subtractive.inputs.base import TestFunctions
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors, TestFunctions
+from subtractive.inputs.test_functions import together
+from subtractive.numerics.leaf_message import LeafMessage, relative_values
 from subtractive.numerics.scaled import log_sum
 from subtractive.regions.folding import FoldedSchedule
 
@@ -59,23 +60,62 @@ def plain_expectations(
     circuit: Circuit, evidence: Evidence, functions: Sequence[TestFunctions | None]
 ) -> Expectations:
     """The same under a monotonic circuit: posterior shares of units, by one backward pass."""
+    return weigh_plain_expectations(circuit, evidence, functions)[1]
+
+
+def weigh_plain_expectations(
+    circuit: Circuit, evidence: Evidence, functions: Sequence[TestFunctions | None]
+) -> tuple[Tensor, Expectations]:
+    """log ∫c given evidence, (n,), and :func:`plain_expectations`, from the same pass."""
     result = _empty(evidence, functions)
+    log_weight = torch.zeros(len(evidence), dtype=torch.float64, device=circuit.device)
     for rows, schedule in blocks(circuit, evidence, plain_leaf):
         part = evidence.rows(rows)
         leaves = leaves_of(schedule, plain_leaves(circuit, part))
-        all_shares = _unit_shares(circuit, schedule, leaves, len(rows))
+        logs, all_shares = _unit_shares(circuit, schedule, leaves, len(rows))
+        log_weight = log_weight.index_copy(0, rows, logs.expand(len(rows)))
         for call, shares in zip(schedule.leaves, all_shares, strict=True):
             layer = circuit.input_layers[call.layer]
             p = layer.tensors(call.folds, torch.float64)
-            for fold, scope in enumerate(layer.variables[call.folds].tolist()):
-                found = layer.family.expectations_units(
+            scopes = layer.variables[call.folds].tolist()
+            if layer.variables.shape[1] == 1:
+                asked = [functions[variable] for (variable,) in scopes]
+                every = _of_regions(layer.family, p, shares, asked)
+                if every is not None:
+                    for scope, answer in zip(scopes, every, strict=True):
+                        _store(result, scope, [answer], rows, part)
+                    continue
+            for fold, scope in enumerate(scopes):
+                some = layer.family.expectations_units(
                     {name: tensor[fold : fold + 1] for name, tensor in p.items()},
                     shares[fold],
                     part.x[:, scope].double(),
                     part.pattern(scope),
                     [functions[variable] for variable in scope],
                 )
-                _store(result, scope, found, rows, part)
+                _store(result, scope, some, rows, part)
+    return log_weight, result
+
+
+def _of_regions(
+    family: InputFamily, p: Tensors, shares: Tensor, functions: Sequence[TestFunctions | None]
+) -> Expectations | None:
+    """Expectations (n, q) for all regions of one variable each, given shares (f, n, i) of units.
+
+    They are computed together if the functions are of one kind; otherwise ``None``.
+    """
+    asked = {region: one for region, one in enumerate(functions) if one is not None}
+    points = together(list(asked.values()))
+    if points is None:
+        return None
+    some = torch.tensor(list(asked))
+    p = {name: tensor[some] for name, tensor in p.items()}
+    mass = family.integral(p, EVERYWHERE)
+    numbers = relative_values(points.of_functions(family, p), mass)  # (f, q, i)
+    found = (shares[some] / relative_values(mass, mass)) @ numbers.mT  # (f, n, q)
+    result: Expectations = [None] * len(functions)
+    for answer, (region, one) in zip(found, asked.items(), strict=True):
+        result[region] = answer[:, : one.count]
     return result
 
 
@@ -97,8 +137,8 @@ def as_row(numbers: object, name: str) -> Tensor:
 
 def _unit_shares(
     circuit: Circuit, schedule: FoldedSchedule, leaves: Sequence[LeafMessage], num_rows: int
-) -> tuple[Tensor, ...]:
-    """The posterior probability of each unit of each input, (f, n, i): d log c / d log f_i."""
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """log c, (n,), and the probability (f, n, i) of each unit of inputs: d log c / d log f_i."""
     wanted = torch.is_grad_enabled()  # the shares depend on the parameters, too
     with torch.enable_grad():
         factors = [
@@ -119,7 +159,8 @@ def _unit_shares(
         root = log_sum(
             evaluate(schedule, circuit.sum_layers, lambda call, *_: by_call[call.regions])
         )
-        return torch.autograd.grad(root.sum(), factors, create_graph=wanted)
+        shares = torch.autograd.grad(root.sum(), factors, create_graph=wanted)
+        return (root if wanted else root.detach())[0], shares
 
 
 def _empty(evidence: Evidence, functions: Sequence[TestFunctions | None]) -> Expectations:

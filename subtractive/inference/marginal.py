@@ -227,7 +227,9 @@ def _numbers_per_row(circuit: Circuit, schedule: FoldedSchedule, evidence: Evide
         if not once
     )
     for call in schedule.calls:
-        _, width, products = circuit.sum_layers[call.layer].weights().shape
+        # Shapes of parameters: the weights themselves would have to be computed.
+        parameter = next(circuit.sum_layers[call.layer].weights.parameters())
+        _, width, products = parameter.shape[:3]
         squared.append(any(squared[source] for source in call.sources))
         shared.append(all(shared[source] for source in call.sources))
         widest = max(width, *(widths[source] for source in call.sources))

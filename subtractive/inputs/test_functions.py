@@ -6,6 +6,7 @@ A family integrates its functions, or products of two of them, against each test
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -40,20 +41,19 @@ class Moments(TestFunctions):
 @final
 @dataclass(frozen=True)
 class DensityAt(TestFunctions):
-    """The density, or the probability, at given points (q,)."""
+    """The density, or the probability, at given points (q,), or (f, q) of several regions."""
 
     points: Tensor
 
     @property
     def count(self) -> int:
-        return len(self.points)
+        return self.points.shape[-1]
 
     def of_products(self, family: InputFamily, p: Tensors) -> LeafMessage:
         return self.of_functions(family, p).outer()
 
     def of_functions(self, family: InputFamily, p: Tensors) -> LeafMessage:
-        regions = len(next(iter(p.values())))
-        return family.values(p, self.points[None, :, None].expand(regions, -1, -1))
+        return family.values(p, _of_regions(self.points, p)[..., None])
 
     def of_gaussians(self, weights: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
         z = (self.points[:, None] - mean[:, None, :]) / scale  # (n or 1, q, k)
@@ -64,17 +64,16 @@ class DensityAt(TestFunctions):
 @final
 @dataclass(frozen=True)
 class CumulativeAt(TestFunctions):
-    """The probability of x <= t at given points t (q,)."""
+    """The probability of x <= t at given points t (q,), or (f, q) of several regions."""
 
     points: Tensor
 
     @property
     def count(self) -> int:
-        return len(self.points)
+        return self.points.shape[-1]
 
     def _window(self, p: Tensors) -> Window:
-        regions = len(next(iter(p.values())))
-        return Window(upper=self.points[None].expand(regions, -1))
+        return Window(upper=_of_regions(self.points, p))
 
     def of_products(self, family: InputFamily, p: Tensors) -> LeafMessage:
         return family.gram(p, p, self._window(p))
@@ -86,3 +85,25 @@ class CumulativeAt(TestFunctions):
         z = (self.points[:, None] - mean[:, None, :]) / scale
         below: Tensor = torch.special.ndtr(z)
         return (below @ weights[..., None])[..., 0]
+
+
+def _of_regions(points: Tensor, p: Tensors) -> Tensor:
+    """Points (f, q) of all regions that the tensors belong to."""
+    return points.expand(len(next(iter(p.values()))), -1)
+
+
+def together(functions: Sequence[TestFunctions]) -> DensityAt | CumulativeAt | None:
+    """Points of one region each as those of all regions, (f, q), the last repeated as needed.
+
+    ``None`` if there is none, or they are of different kinds.
+    """
+    for kind in (DensityAt, CumulativeAt):
+        same = [one for one in functions if isinstance(one, kind) and one.count > 0]
+        if same and len(same) == len(functions):
+            longest = max(one.count for one in same)
+            rows = [
+                torch.cat([one.points, one.points[-1:].expand(longest - one.count)])
+                for one in same
+            ]
+            return kind(torch.stack(rows))
+    return None

@@ -23,7 +23,7 @@ from subtractive.report.blocks import (
 )
 from subtractive.report.context import Context
 from subtractive.report.dependence import mutual_information, strongest
-from subtractive.report.fidelity import Fidelity, measure
+from subtractive.report.fidelity import MOST_FEATURES, Fidelity, measure
 from subtractive.report.figures import histograms, scatters
 from subtractive.report.formatting import cell, count, listed, number, number_of, percent
 from subtractive.tables.reading import Table
@@ -39,7 +39,11 @@ def overview(context: Context) -> Section:
     blocks: list[Block] = [
         Paragraph(f"{fidelity.verdict} {_table_words(context)}", lead=True),
         Tiles(_facts(context, fidelity)),
-        Cells(["how it was judged", "result", "what it means"], _judged(fidelity), cards=True),
+        Cells(
+            ["how it was judged", "result", "what it means"],
+            _judged(context, fidelity),
+            cards=True,
+        ),
         Gallery(_pictures(context, fidelity), "large"),
         Beside(_samples(context)),
         Paragraph(
@@ -89,7 +93,7 @@ def _with_gaps(context: Context) -> float:
     return float(np.any(columns, axis=0).mean()) if columns else 0.0
 
 
-def _judged(fidelity: Fidelity) -> list[list[str]]:
+def _judged(context: Context, fidelity: Fidelity) -> list[list[str]]:
     rows = []
     if len(fidelity.pit.columns):
         right, far = fidelity.calibrated, fidelity.distances
@@ -107,6 +111,9 @@ def _judged(fidelity: Fidelity) -> list[list[str]]:
             if fidelity.auc < 0.78
             else "Gradient boosting tells most samples from rows (0.5 is guessing, 1 always)."
         )
+        size = len(context.schema.variables)
+        if size > MOST_FEATURES:
+            words += f" It sees the first {MOST_FEATURES} of {size} columns."
         rows.append(["Samples against rows (classifier)", f"AUC {fidelity.auc:.2f}", words])
     if fidelity.questions is not None:
         asked = fidelity.questions

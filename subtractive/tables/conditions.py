@@ -94,12 +94,28 @@ def number(value: object, column: Column, name: Hashable) -> float:
         ) from None
 
 
+def plain_sides(sides: Mapping[Any, object]) -> dict[Any, object]:
+    """The same with numbers and lists in place of tensors, and of arrays of one number."""
+    return {name: plain(side) for name, side in sides.items()}
+
+
+def plain(side: object) -> object:
+    """A tensor as a number or a list, an array without axes as its only entry."""
+    if isinstance(side, torch.Tensor):
+        return side.detach().tolist()
+    if isinstance(side, np.ndarray) and side.ndim == 0:
+        return side[()]
+    if isinstance(side, list | tuple) and any(isinstance(one, torch.Tensor) for one in side):
+        return type(side)(plain(one) for one in side)
+    return side
+
+
 def _sets(
     schema: Schema, sides: Mapping[Any, object], what: str, *, are_points: bool
 ) -> Sets | None:
     schema.check_names(list(sides), what)
     found: Sets | None = {}
-    for name, side in sides.items():
+    for name, side in plain_sides(sides).items():
         if name in schema.constants:
             if not _holds(schema.constants[name], side, name):
                 found = None

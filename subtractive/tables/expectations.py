@@ -185,36 +185,64 @@ def without_window(evidence: Evidence, variable: int) -> Evidence:
     )
 
 
-@torch.no_grad()
 def heights(
     density: Density, evidence: Evidence, points: Mapping[int, Floats]
 ) -> dict[int, Floats]:
     """The densities of variables at codes (q,), given that one of the boxes of evidence holds."""
-    log_weights = box_log_weights(density, evidence)
+    return weigh_heights(density, evidence, points)[1]
+
+
+@torch.no_grad()
+def weigh_heights(
+    density: Density, evidence: Evidence, points: Mapping[int, Floats]
+) -> tuple[float, dict[int, Floats]]:
+    """log of the weight of evidence, and :func:`heights`; zeros if evidence is impossible."""
+    parts = [_weigh_box(density, one_box(evidence, box), points) for box in range(len(evidence))]
+    whole = float(np.logaddexp.reduce([log_weight for log_weight, _ in parts]))
     total = {variable: np.zeros(len(codes)) for variable, codes in points.items()}
-    whole = np.logaddexp.reduce(log_weights)
-    for box, log_weight in enumerate(log_weights):
-        part = one_box(evidence, box)
-        free = [variable for variable in points if not part.is_restricted([variable])]
-        for group in (free, *([variable] for variable in points if variable not in free)):
-            asked = part if group is free else without_window(part, group[0])
-            questions: list[TestFunctions | None] = [None] * density.num_variables
-            for variable in group:
-                questions[variable] = DensityAt(torch.from_numpy(points[variable]))
-            answers = density.expectations(asked, questions) if group else []
-            # The density without the window, where it is inside, over the share of the window.
-            share = np.exp(log_weight - whole if group is free else _log(density, asked) - whole)
-            for variable in group:
-                answer = answers[variable]
-                assert answer is not None
-                codes = points[variable]
-                inside = np.isin(codes, _points_inside(codes, variable, part))
-                total[variable] += share * inside * np.maximum(answer[0].numpy(), 0.0)
-    return total
+    for _, found in parts:
+        for variable, (log_share, numbers) in found.items():
+            if log_share > -math.inf:
+                total[variable] += np.exp(log_share - whole) * np.maximum(numbers, 0.0)
+    return whole, total
 
 
-def _log(density: Density, evidence: Evidence) -> float:
-    return float(box_log_weights(density, evidence)[0])
+def _weigh_box(
+    density: Density, box: Evidence, points: Mapping[int, Floats]
+) -> tuple[float, dict[int, tuple[float, Floats]]]:
+    """log of the weight of a box; for each variable a log-weight and densities to be times it."""
+    free = [variable for variable in points if not box.is_restricted([variable])]
+    found: dict[int, tuple[float, Floats]] = {}
+    log_weight = None
+    for group in (free, *([variable] for variable in points if variable not in free)):
+        if not group:
+            continue
+        # The density without the window, where it is inside, times the weight without it.
+        asked = box if group is free else without_window(box, group[0])
+        questions: list[TestFunctions | None] = [None] * density.num_variables
+        for variable in group:
+            questions[variable] = DensityAt(torch.from_numpy(points[variable]))
+        log_share, answers = _weigh(density, asked, questions)
+        log_weight = log_share if group is free else log_weight
+        for variable in group:
+            answer = answers[variable]
+            assert answer is not None
+            codes = points[variable]
+            inside = np.isin(codes, _points_inside(codes, variable, box))
+            found[variable] = log_share, inside * answer[0].numpy()
+    if log_weight is None:
+        log_weight = float(box_log_weights(density, box)[0])
+    return log_weight, found
+
+
+def _weigh(
+    density: Density, box: Evidence, questions: Sequence[TestFunctions | None]
+) -> tuple[float, Sequence[Tensor | None]]:
+    """log of the weight of a box, and expectations, in one pass if there is a closed form."""
+    if joint_variables(density, box):
+        return float(box_log_weights(density, box)[0]), density.expectations(box, questions)
+    log_weight, answers = density.weigh_and_expect(box, questions)
+    return float(log_weight[0]), answers
 
 
 def _points_inside(codes: Floats, variable: int, evidence: Evidence) -> Floats:

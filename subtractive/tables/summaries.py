@@ -12,7 +12,7 @@ import torch
 
 from subtractive.inference.evidence import Evidence
 from subtractive.tables.columns import Column, Numeric
-from subtractive.tables.conditions import number
+from subtractive.tables.conditions import number, plain
 from subtractive.tables.expectations import (
     Function,
     averaged,
@@ -125,7 +125,7 @@ def expectation(view: View, name: Hashable, function: Callable[[Any], Any]) -> f
 def cdf(view: View, name: Hashable, points: object) -> pd.Series:
     """P(column <= t) at points t."""
     place, column = _asked(view, name, "cdf")
-    listed = list(np.atleast_1d(np.asarray(points, dtype=object)))
+    listed = list(np.atleast_1d(np.asarray(plain(points), dtype=object)))
     values = np.array([number(point, column, name) for point in listed])
     if isinstance(column, Numeric):
         codes = np.array([column.window(-math.inf, value)[1] for value in values])
@@ -158,7 +158,7 @@ def quantiles(view: View, names: Sequence[Hashable] | None, levels: object) -> p
 def marginals(view: View) -> pd.DataFrame:
     """Densities of all columns at many values, and probabilities of states and atoms."""
     columns = {name: view.schema.variables[place] for name, place in view.variables.items()}
-    points = {view.variables[name]: _points(column) for name, column in columns.items()}
+    points = {view.variables[name]: curve_codes(column) for name, column in columns.items()}
     found = heights(view.density, view.evidence, points)
     rows: list[tuple[Hashable, object, float, float]] = []
     for name, column in columns.items():
@@ -175,7 +175,7 @@ def marginals(view: View) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["column", "value", "density", "probability"])
 
 
-def _points(column: Column) -> Floats:
+def curve_codes(column: Column) -> Floats:
     """Codes at which the density of a column is told: states, or numbers and atoms."""
     if not isinstance(column, Numeric):
         return np.arange(column.family(signed=True).num_states or 0, dtype=np.float64)

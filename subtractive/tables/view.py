@@ -14,7 +14,7 @@ from subtractive.inference.evidence import Evidence
 from subtractive.tables.code_sets import CodeSet, Sets, both
 from subtractive.tables.column_types import DataWarning
 from subtractive.tables.columns import Numeric
-from subtractive.tables.conditions import as_evidence, event_sets, given_sets
+from subtractive.tables.conditions import as_evidence, event_sets, given_sets, plain_sides
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.expectations import box_log_weights
 from subtractive.tables.memory import Memory
@@ -49,13 +49,21 @@ class View:
         )
 
     def given(self, given: Given) -> View:
-        """The density given more than what is given already."""
+        """The density given more than what is given already, which must be possible."""
         if given is None:
             return self
+        view = self.narrowed(given)
+        if np.isneginf(box_log_weights(view.density, view.evidence)).all():
+            raise ValueError(impossible(given))
+        return view
+
+    def narrowed(self, given: Mapping[Any, object]) -> View:
+        """The same, where it turns out later whether the model thinks that possible."""
         if not isinstance(given, Mapping) or not given:
             raise ValueError(
                 f"condition needs values by column, such as {{'age': 40}}, got {given!r}."
             )
+        given = plain_sides(given)
         again = [name for name in given if name in self.known]
         if again:
             raise ValueError(f"column {again[0]!r} is given already.")
@@ -75,8 +83,6 @@ class View:
                 "condition must leave at least one column free whose values are not known."
             )
         self._warn_of_far_values(given)
-        if np.isneginf(box_log_weights(view.density, view.evidence)).all():
-            raise ValueError(f"what is given has probability zero: {dict(given)!r}.")
         return view
 
     def _warn_of_far_values(self, given: Mapping[Any, object]) -> None:
@@ -85,7 +91,7 @@ class View:
                 f"the given value {given[name]!r} of column {name!r} is far from all values of "
                 "the table that the model was fitted to: what follows from it is a guess.",
                 DataWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def far_columns(self, given: Mapping[Any, object]) -> list[Hashable]:
@@ -147,6 +153,11 @@ class View:
     def _is_point(self, name: Hashable, sets: Sets) -> bool:
         place = self.schema.place.get(name)
         return place is None or sets[place].point is not None
+
+
+def impossible(given: Mapping[Any, object]) -> str:
+    """What is wrong with evidence of probability zero."""
+    return f"what is given has probability zero: {dict(given)!r}."
 
 
 def _is_far(column: Numeric, one: CodeSet) -> bool:

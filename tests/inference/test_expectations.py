@@ -320,3 +320,31 @@ def test_rows_of_numbers_come_in_many_forms():
         row = as_row(given, "points")
         assert row.dtype == torch.float64
         assert row.tolist() == [0.0, 1.0]
+
+
+@every_density
+def test_weights_and_expectations_of_one_pass_are_those_of_two(make):
+    p, x = make(), incomplete(6)
+    evidence = make_evidence(x, None, p.families, p.device)
+    questions = [Moments(), None, DensityAt(torch.tensor([0.0, 1.0])), Moments()]
+    log_weight, answers = p.weigh_and_expect(evidence, questions)
+    torch.testing.assert_close(log_weight, p.log_weight(evidence), rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(
+        answers, p.expectations(evidence, questions), rtol=1e-12, atol=1e-12, equal_nan=True
+    )
+
+
+@every_density
+@pytest.mark.parametrize("kind", [DensityAt, CumulativeAt])
+def test_points_of_all_variables_are_answered_as_those_of_one(make, kind):
+    p, x = make(), incomplete(6)
+    evidence = make_evidence(x, None, p.families, p.device)
+    lines = [[0.0], [1.0, 2.0], None, [0.0, 2.0, 1.0]]
+    questions = [
+        None if line is None else kind(torch.tensor(line, dtype=torch.float64)) for line in lines
+    ]
+    every = p.expectations(evidence, questions)
+    for variable, question in enumerate(questions):
+        alone = [question if v == variable else None for v in range(4)]
+        found = p.expectations(evidence, alone)[variable]
+        torch.testing.assert_close(every[variable], found, rtol=1e-12, atol=0, equal_nan=True)

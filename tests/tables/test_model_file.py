@@ -1,6 +1,5 @@
 """Estimators are saved to a file and loaded again, schema and all."""
 
-import copy
 import json
 import random
 from pathlib import Path
@@ -10,6 +9,7 @@ import pandas as pd
 import pytest
 
 import subtractive as sub
+from scorecard.damage import forge
 from subtractive.io.files import read_tensors, write_tensors
 
 
@@ -94,27 +94,6 @@ def test_a_file_of_an_earlier_version_still_loads():
     np.testing.assert_allclose(scores, expected, rtol=1e-12, atol=1e-12)
 
 
-def changed_somewhere(value, generator):
-    """A copy of plain data with one entry removed, repeated or replaced."""
-    value = copy.deepcopy(value)
-    node = value
-    others = [None, True, -1, 0, 7, 2**40, 10**400, 1e308, -1e308, float("nan"), float("inf")]
-    others += [0.5, "", "x", "a", "low", "object", "int64", "squared", [], {}, [[1]], {"a": 1}]
-    while True:
-        key = generator.choice(list(node) if isinstance(node, dict) else range(len(node)))
-        if isinstance(node[key], dict | list) and node[key] and generator.random() < 0.8:
-            node = node[key]
-            continue
-        action = generator.randrange(5)
-        if action == 0:
-            del node[key]
-        elif action == 1 and isinstance(node, list):
-            node.insert(generator.randrange(len(node) + 1), copy.deepcopy(node[key]))
-        else:
-            node[key] = copy.deepcopy(generator.choice(others))
-        return value
-
-
 def use(model, path):
     """Whatever one does with a model, on rows of its own: none of it may fail."""
     own = model.sample(6, random_state=0)
@@ -141,7 +120,7 @@ def test_forged_schemas_are_refused_or_those_of_other_models(fitted, tmp_path, c
     generator = random.Random(0)
     refused = 0
     for _ in range(count):
-        estimator = changed_somewhere(description["estimator"], generator)
+        estimator = forge(description["estimator"], generator)
         write_tensors(path, "model", tensors, {**description, "estimator": estimator})
         try:
             loaded = sub.load(path)

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from frames import quick
 from scipy.stats import multivariate_normal
 
@@ -285,3 +286,18 @@ def test_a_gap_is_filled_from_a_copy_of_its_column():
     gaps = frame.copy()
     gaps.loc[0, "a"] = gaps.loc[1, "copy"] = np.nan
     pd.testing.assert_frame_equal(model.impute(gaps), frame)
+
+
+@pytest.mark.parametrize(
+    "forty", [torch.tensor(40.0), np.array(40.0), torch.tensor(40.0, requires_grad=True)]
+)
+def test_tensors_and_arrays_of_one_number_are_numbers(model, forty):
+    plain = model.probability({"rain": [0]}, given={"age": 40.0})
+    assert model.probability({"rain": [0]}, given={"age": forty}) == plain
+    assert model.probability({"age": forty}) == model.probability({"age": 40.0})
+    assert model.probability({"age": (None, forty)}) == model.probability({"age": (None, 40.0)})
+    assert model.cdf("age", forty).item() == model.cdf("age", 40.0).item()
+    drawn = model.sample(2, given={"age": forty}, random_state=0)
+    pd.testing.assert_frame_equal(drawn, model.sample(2, given={"age": 40.0}, random_state=0))
+    rooms = torch.tensor([1, 5])
+    assert model.probability({"rooms": rooms}) == model.probability({"rooms": [1, 5]})

@@ -6,6 +6,7 @@ import { Joint } from "./joint.js";
 import { Store } from "./state.js";
 
 const PAUSE = 140; // milliseconds without a change after which the slower answers are asked for
+const AT_ONCE = 4; // columns whose summaries are asked for together: a change waits for no more
 const HINT = "Drag over a density or move a slider to select an interval, click a density for an exact value, click categories.";
 const byId = (id) => document.getElementById(id);
 
@@ -108,7 +109,7 @@ class Page {
       this.asked = null;
       try {
         this.draw(await post("curves", { given }), given);
-        performance.measure("change to picture", { start: since });
+        afterPainting(() => performance.measure("change to picture", { start: since }));
       } catch (error) {
         this.fail(error);
       }
@@ -165,9 +166,8 @@ class Page {
     const { signal } = this.slower;
     try {
       await this.askSelected(given, signal);
-      const { columns } = await post("summary", { given }, signal);
-      this.cards.forEach((card) => card.summarise(columns[card.column.key], given[card.column.key]));
       await this.askJoint(given, signal);
+      await this.askSummaries(given, signal);
       this.showSamples(await post("samples", { given, seed: this.seed }, signal));
       document.body.dataset.settled = JSON.stringify(given);
     } catch (error) {
@@ -180,6 +180,21 @@ class Page {
     if (Object.keys(given).length === 0) return;
     const { columns } = await post("selected", { given }, signal);
     for (const card of this.cards) card.drawOwn(columns[card.column.key]);
+  }
+
+  // Columns in sight come first.
+  async askSummaries(given, signal) {
+    const isInSight = (card) => {
+      const { top, bottom } = card.element.getBoundingClientRect();
+      return bottom > 0 && top < innerHeight;
+    };
+    const cards = [...this.cards.filter(isInSight), ...this.cards.filter((card) => !isInSight(card))];
+    for (let start = 0; start < cards.length; start += AT_ONCE) {
+      const some = cards.slice(start, start + AT_ONCE);
+      const keys = some.map((card) => card.column.key);
+      const { columns } = await post("summary", { given, columns: keys }, signal);
+      some.forEach((card) => card.summarise(columns[card.column.key], given[card.column.key]));
+    }
   }
 
   async askJoint(given, signal) {
@@ -213,6 +228,11 @@ class Page {
       row.forEach((cell) => add(line, "td", cell));
     }
   }
+}
+
+// A frame is painted after its callbacks have run.
+function afterPainting(callback) {
+  requestAnimationFrame(() => setTimeout(callback));
 }
 
 async function post(name, body, signal = null) {

@@ -1,0 +1,86 @@
+"""The densities of all columns given a selection, in one pass over the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from subtractive.explorer.columns import ShownColumn
+from subtractive.tables.columns import Numeric
+from subtractive.tables.expectations import weigh_heights
+from subtractive.tables.reading import Floats
+from subtractive.tables.summaries import curve_codes
+from subtractive.tables.view import View, impossible
+
+DIGITS = 5
+
+
+@final
+@dataclass(frozen=True)
+class Curve:
+    """Where the density of a column is drawn, which no selection changes."""
+
+    key: str
+    codes: Floats  # (q,), of numbers from left to right, then of atoms; or of states
+    stretch: Floats  # (q,), what turns densities of codes into those of numbers; 1 for the others
+    is_number: Floats  # (q,), whether it has a density
+
+    @classmethod
+    def of(cls, shown: ShownColumn) -> Curve:
+        """The points of a column."""
+        codes = curve_codes(shown.column)
+        if not isinstance(shown.column, Numeric):
+            return cls(shown.key, codes, np.ones(len(codes)), np.zeros(len(codes), dtype=bool))
+        numbers = shown.column.numbers(codes)
+        is_number = ~np.isin(codes, shown.column.atom_codes)
+        stretch = np.exp(shown.column.log_abs_det_jacobian(numbers))
+        order = np.append(
+            np.flatnonzero(is_number)[np.argsort(numbers[is_number])], np.flatnonzero(~is_number)
+        )
+        return cls(shown.key, codes[order], stretch[order], is_number[order])
+
+    def describe(self, heights: Floats) -> dict[str, list[float]]:
+        """Densities and probabilities for the page."""
+        values = heights * self.stretch
+        return {
+            "density": rounded(values[self.is_number]),
+            "probability": rounded(values[~self.is_number]),
+        }
+
+
+@final
+@dataclass(frozen=True)
+class Curves:
+    """The curves of all columns."""
+
+    by_name: Mapping[Hashable, Curve]
+
+    @classmethod
+    def of(cls, columns: Sequence[ShownColumn]) -> Curves:
+        """The curves of the columns of a page."""
+        return cls({shown.name: Curve.of(shown) for shown in columns})
+
+    def given(
+        self, view: View, given: Mapping[Any, object], names: Sequence[Hashable]
+    ) -> tuple[float, dict[str, dict[str, list[float]]]]:
+        """log of the weight of what is given, and by key the curves of some columns."""
+        narrowed = view.narrowed(given) if given else view
+        places = {name: narrowed.variables[name] for name in names}
+        points = {place: self.by_name[name].codes for name, place in places.items()}
+        log_weight, heights = weigh_heights(narrowed.density, narrowed.evidence, points)
+        if math.isinf(log_weight):
+            raise ValueError(impossible(given))
+        told = {name: self.by_name[name].describe(heights[at]) for name, at in places.items()}
+        return log_weight, {self.by_name[name].key: curve for name, curve in told.items()}
+
+
+def rounded(values: Floats) -> list[float]:
+    """Numbers with as many digits as a picture shows."""
+    finite = np.nan_to_num(values, posinf=0.0)
+    top = float(np.max(finite, initial=0.0))
+    digits = DIGITS - math.floor(math.log10(top)) if top > 0 else 0
+    return [float(number) for number in np.round(finite, digits)]
