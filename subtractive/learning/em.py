@@ -60,8 +60,8 @@ def fit_em(
     ``pseudocount`` rows are added to every sum and unit. Inputs may be Gaussian, Categorical,
     Binomial or Gaussian with atoms, in any mix; NaN is integrated out exactly, and a row
     of weight two counts as two rows. The best parameters on ``valid`` (without it, on ``train``)
-    are restored, and no row decides about more than 20 nats of what is better. ``after_step``
-    may change parameters after each step, for instance to limit them.
+    are restored, and no single row decides which are better. ``after_step`` may change
+    parameters after each step, for instance to limit them.
 
     >>> circuit = sub.Circuit(sub.flat(2), sub.Gaussian(), num_units=4,
     ...     weights=sub.positive_weights, seed=0)

@@ -14,8 +14,9 @@ from subtractive.inference.partition import CancellationError
 from subtractive.learning.batches import Batch
 from subtractive.learning.distributed import Group
 
-# How many nats one row may decide about, where two densities are compared.
-MOST_PER_ROW = 20.0
+# Where two densities are compared, a row counts for so many times the median difference of all
+# rows at most, which is taken to be between so many nats.
+MEDIANS_PER_ROW, LEAST_PER_ROW, MOST_PER_ROW = 6.0, 1.0, 20.0
 
 
 def negative_log_likelihood(density: Density, batch: Batch) -> Tensor:
@@ -42,13 +43,20 @@ class RowScores(NamedTuple):
         return -math.inf if math.isnan(mean) else mean
 
     def gain(self, other: RowScores) -> float:
-        """By how much these are better than others of the same rows, summed over them.
+        """By how much these are better than others of the same rows, in the mean."""
+        return paired_gain(self.scores, other.scores, self.weights)
 
-        No row counts for more than some nats: one that both densities find nearly impossible does
-        not say which of them is better.
-        """
-        gains = (self.scores - other.scores).clamp(-MOST_PER_ROW, MOST_PER_ROW).nan_to_num()
-        return float((self.weights * gains).sum())
+
+def paired_gain(scores: Tensor, others: Tensor, weights: Tensor) -> float:
+    """By how many nats log-densities (n,) are above others of the same rows, in the mean.
+
+    No row counts for much more than most rows do: one that both densities find nearly impossible
+    does not say which of them is better.
+    """
+    gains = (scores - others).nan_to_num(0.0, math.inf, -math.inf)
+    median = float(gains.abs().median()) if len(gains) else 0.0
+    most = min(MOST_PER_ROW, max(LEAST_PER_ROW, MEDIANS_PER_ROW * median))
+    return float((weights * gains.clamp(-most, most)).sum() / weights.sum())
 
 
 @torch.no_grad()

@@ -25,12 +25,12 @@ from subtractive.learning.em import decaying_steps, fit_em
 from subtractive.learning.expected_flows import Flows, update
 from subtractive.learning.hidden_chow_liu import hidden_chow_liu_tree
 from subtractive.learning.history import History
+from subtractive.learning.objective import paired_gain
 from subtractive.learning.sufficient_statistics import count
 from subtractive.numerics.scaled import log_sum_exp
 from subtractive.regions.chow_liu import chow_liu_tree
 from subtractive.regions.trees import flat
 from subtractive.tables.effort import Budget
-from subtractive.tables.held_out import mean_gain
 from subtractive.tables.scale_limits import limit_scales, scale_limits
 from subtractive.tables.training_data import Data
 from subtractive.tables.training_rows import DitheredBatches, Rows
@@ -119,7 +119,7 @@ class HiddenTrees:
         for self.distant in DISTANT:
             tree = self._tree(states, 0)
             trials[self.distant] = self._trained(tree, 0, budget, max_epochs=epochs)
-        near = mean_gain(trials[0.0].scores, trials[1.0].scores, self.valid.weights) > 0
+        near = paired_gain(trials[0.0].scores, trials[1.0].scores, self.valid.weights) > 0
         self.distant = 0.0 if near else 1.0
         self.members = [trials[self.distant]]
         while 2 * states <= most and WORTH * self.cost < budget.left and not self._is_hopeless():
@@ -212,7 +212,7 @@ class HiddenTrees:
 
     def _is_better(self, scores: Tensor, others: Tensor, by: float) -> bool:
         """Whether held-out rows prefer scores (n,) to others, by so many nats per column."""
-        return mean_gain(scores, others, self.valid.weights) > by * len(self.columns)
+        return paired_gain(scores, others, self.valid.weights) > by * len(self.columns)
 
     def _is_hopeless(self) -> bool:
         """Whether the tree is so far behind another model that more of it will not do."""

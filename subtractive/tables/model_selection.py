@@ -17,11 +17,11 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 from subtractive.densities.base import Density
 from subtractive.learning.history import History
 from subtractive.learning.loop import fit
+from subtractive.learning.objective import paired_gain
 from subtractive.learning.relative_adam import relative_adam
 from subtractive.tables.candidates import Candidate, Candidates
 from subtractive.tables.columns import Column
 from subtractive.tables.effort import EFFORTS, Budget, seconds_of
-from subtractive.tables.held_out import mean_gain
 from subtractive.tables.hidden_trees import HiddenTrees
 from subtractive.tables.recipe import Recipe
 from subtractive.tables.scale_limits import limit_scales, scale_limits
@@ -174,7 +174,7 @@ class Best:
     def offer(self, learned: Learned, data: Data) -> None:
         """Keep a model of the codes of ``data`` if it is better."""
         scores = scores_of(learned.density, data)
-        if self._scores is None or mean_gain(scores, self._scores, data.valid.weights) > 0:
+        if self._scores is None or paired_gain(scores, self._scores, data.valid.weights) > 0:
             self.learned, self._scores = learned, scores
 
     def is_beyond_reach(self, density: Density, candidate: Candidate) -> bool:
@@ -182,7 +182,7 @@ class Best:
         if self._scores is None or candidate.reach == math.inf:
             return False
         data = candidate.data
-        gain = mean_gain(scores_of(density, data), self._scores, data.valid.weights)
+        gain = paired_gain(scores_of(density, data), self._scores, data.valid.weights)
         return -gain > candidate.reach * data.valid.x.shape[1]
 
     def scores_of_codes(self, data: Data) -> Tensor | None:

@@ -11,6 +11,7 @@ from sklearn.mixture import GaussianMixture
 import subtractive as sub
 from subtractive.learning.em import fit_em
 from subtractive.learning.expected_flows import own_flows, update
+from subtractive.learning.objective import paired_gain
 
 ATOMS = sub.WithAtoms(sub.Gaussian(), (0.0, 2.0), non_negative=True)
 MIXED = [sub.Gaussian(), sub.Categorical(3), ATOMS, sub.Binomial(4)]
@@ -235,3 +236,16 @@ def test_one_impossible_row_does_not_say_which_epoch_was_best():
     assert history.best_epoch > 5
     assert history.best_score < start - 10  # the mean, of which the far row is most
     assert density.log_prob(x[300:]).mean().item() > -1.5
+
+
+def test_no_row_counts_for_much_more_than_most_rows():
+    before = torch.zeros(100, dtype=torch.float64)
+    after = torch.full((100,), 0.01, dtype=torch.float64)
+    weights = torch.ones(100, dtype=torch.float64)
+    assert paired_gain(after, before, weights) == pytest.approx(0.01, rel=1e-9)
+    after[0] = -1e6  # counts as one nat
+    assert paired_gain(after, before, weights) == pytest.approx((0.99 - 1.0) / 100, rel=1e-9)
+    after[0] = -torch.inf
+    assert paired_gain(after, before, weights) == pytest.approx((0.99 - 1.0) / 100, rel=1e-9)
+    # Where all rows differ much, each may.
+    assert paired_gain(before + 3.0, before, weights) == pytest.approx(3.0, rel=1e-9)
