@@ -68,13 +68,15 @@ def learn_classes(
 
     If a recipe leaves structure and size open, rows are held out: they say how sure the classes
     are, and whether densities of their own are better than one model of rows and classes, in
-    which classes share what they have in common.
+    which classes share what they have in common. Of many rows that are not all continuous it is
+    not asked: there one model was always better.
     """
     folds = held_out_rows(rows, random) if recipe.is_open else []
     if not folds:
         return class_by_class(recipe, schema, rows, random)
     is_continuous = all(c.family(signed=False) == Gaussian() for c in schema.variables)
-    learners: list[Learner] = [jointly, class_by_class] if is_continuous else [jointly]
+    may_be_apart = is_continuous or len(folds) > 1
+    learners: list[Learner] = [jointly, class_by_class] if may_be_apart else [jointly]
     seconds = seconds_of(recipe.effort, rows.table.num_rows * len(schema.variables))
     part = replace(recipe, effort=seconds / (len(folds) * len(learners)))
     held = np.concatenate(folds)
