@@ -82,9 +82,9 @@ class Mixture(Density):
         return log_weights - log_normalisers
 
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
-        shares = to_scaled(LeafMessage(None, self._log_shares(evidence).detach()[None])).mantissa[
-            0
-        ]
+        log_shares = self._log_shares(evidence.shared()).detach()
+        shares = to_scaled(LeafMessage(None, log_shares[None])).mantissa[0]
+        shares = shares.expand(len(evidence), -1)
         chosen, _ = choose_cell(shares, uniforms(len(evidence), generator))
         x = evidence.x.double()
         for number, member in enumerate(self._densities()):

@@ -48,6 +48,13 @@ class Evidence:
             upper=_rows(self.upper, rows),
         )
 
+    def shared(self) -> Evidence:
+        """One row that stands for all of them where they are alike, else all rows."""
+        tensors = [t for t in (self.x, self.observed, self.lower, self.upper) if t is not None]
+        if len(self) > 1 and all(bool((t == t[:1]).all()) for t in tensors):
+            return self.rows(torch.zeros(1, dtype=torch.long))
+        return self
+
     def pattern(self, scope: Sequence[int]) -> list[bool]:
         """Which variables of an input region are observed; the same in all rows.
 

@@ -19,6 +19,8 @@ from subtractive.inputs.normal_products import (
     NormalProducts,
     draw_normal_products,
     normal_products,
+    propose_normal_products,
+    share_of_positive_part,
 )
 from subtractive.inputs.normals import (
     Normals,
@@ -30,6 +32,7 @@ from subtractive.inputs.normals import (
     unit_pairs,
     whiten,
 )
+from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.inputs.statistics import (
     FAR,
     Sample,
@@ -39,6 +42,9 @@ from subtractive.inputs.statistics import (
 )
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.validation import whole_number
+
+# Values that are proposed for a row before its variables are drawn one by one: exact in any case.
+PROPOSALS = 8
 
 
 @dataclass(frozen=True)
@@ -104,10 +110,26 @@ class RegionGaussian(MultivariateFamily):
     def sample_square(
         self, p: Tensors, environment: Tensor, x: Tensor, observed: Flags, generator: Random
     ) -> Tensor:
-        products = self._products(p, environment, x, observed)
-        rest = [k for k, is_seen in enumerate(observed) if not is_seen]
-        uniform = torch.rand(len(x), len(rest), generator=generator, dtype=torch.float64)
-        return x.index_copy(1, torch.tensor(rest), draw_normal_products(products, uniform))
+        seen = [k for k, is_seen in enumerate(observed) if is_seen]
+        rest = torch.tensor([k for k, is_seen in enumerate(observed) if not is_seen])
+        same = bool((x[:, seen] == x[:1, seen]).all())  # one condition for all rows
+        products = self._products(p, environment, x[:1] if same else x, observed)
+        factor = torch.linalg.cholesky(products.covariance)
+        drawn, left = x.clone(), torch.arange(len(x))
+        for _ in range(PROPOSALS if len(x) > 0 else 0):
+            values = propose_normal_products(products.rows(left), factor, generator)
+            full = x[left].index_copy(1, rest, values)
+            log_values = self.values(p, full[None]).exponent
+            assert log_values is not None
+            share = share_of_positive_part(environment[left], log_values[0])
+            kept = uniforms(len(left), generator) < share
+            drawn[left[kept]] = full[kept]
+            left = left[~kept]
+            if len(left) == 0:
+                return drawn
+        uniform = torch.rand(len(left), len(rest), generator=generator, dtype=torch.float64)
+        values = draw_normal_products(products.rows(left), uniform)
+        return drawn.index_copy(0, left, x[left].index_copy(1, rest, values))
 
     def sample_units(
         self, p: Tensors, units: Tensor, x: Tensor, observed: Flags, generator: Random
