@@ -286,7 +286,9 @@ def _boxes(sets: Sets) -> Iterator[dict[int, float | tuple[float, float]]]:
     """Points and windows by variable, which together are the sets and exclude each other."""
     choices: list[list[float | tuple[float, float]]] = []
     for one in sets.values():
-        if one.point is not None:
+        if one.cell is not None:
+            choices.append([one.cell])
+        elif one.point is not None:
             choices.append([one.point])
         elif one.states is not None:
             choices.append([float(state) for state in sorted(one.states)])
