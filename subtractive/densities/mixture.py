@@ -60,6 +60,8 @@ class Mixture(Density):
 
     def _log_shares(self, evidence: Evidence) -> Tensor:
         """log w_m p_m(evidence), (n, m)."""
+        if evidence.is_empty:
+            return self.logits.double().log_softmax(0).expand(len(evidence), -1)
         members = self._quick_log_members(evidence)
         if members is None:
             one_by_one = [
@@ -91,6 +93,11 @@ class Mixture(Density):
             rows = (chosen == number).nonzero()[:, 0]
             x = x.index_copy(0, rows, member.sample_given(evidence.rows(rows), generator))
         return x
+
+    def posterior(self, evidence: Evidence) -> Tensor:
+        """The probability of each member given evidence, (n, m)."""
+        shares = self._log_shares(evidence)
+        return (shares - log_sum_exp(shares)[:, None]).exp()
 
     def expectations(
         self, evidence: Evidence, functions: Sequence[TestFunctions | None]
@@ -129,8 +136,7 @@ class Mixture(Density):
 
     def _mean_of_members(self, evidence: Evidence, ask: Callable[[Density], Tensor]) -> Tensor:
         """Σ_m p(m | evidence) times the members' answers; one that excludes it is not asked."""
-        shares = self._log_shares(evidence)[0]
-        posterior = (shares - log_sum_exp(shares)).exp()  # (m,)
+        posterior = self.posterior(evidence)[0]
         answers = [
             share * ask(member)
             for member, share in zip(self._densities(), posterior, strict=True)

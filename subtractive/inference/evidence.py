@@ -38,6 +38,14 @@ class Evidence:
         """Whether every variable is observed in every row."""
         return bool(self.observed.all())
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all is known of any row."""
+        if self.states or is_batched(self.observed) or bool(self.observed.any()):
+            return False
+        bounds = (bound for bound in (self.lower, self.upper) if bound is not None)
+        return not any(bool(bound.isfinite().any()) for bound in bounds)
+
     def rows(self, rows: Tensor) -> Evidence:
         """The evidence of some rows."""
         return replace(

@@ -20,7 +20,6 @@ from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.scaled import Message, multiply, normalise_rows
 from subtractive.numerics.transforms import full_precision
 
-
 # Of fewer rows, the eigenvectors would take longer than what they save.
 LEAST_ROWS = 256
 

@@ -24,6 +24,8 @@ from subtractive.inputs.normal_products import (
 )
 from subtractive.inputs.normals import (
     Normals,
+    Pairs,
+    Partial,
     cholesky_factor,
     conditional_scales,
     log_normal,
@@ -101,11 +103,8 @@ class RegionGaussian(MultivariateFamily):
         right_tensors = left_tensors if q is p else self.full(q)
         left = observe(left_tensors, x, observed)
         right = left if q is p else observe(right_tensors, x, observed)
-        marginals = left.log_marginal[..., :, None] + right.log_marginal[..., None, :]
-        overlaps = log_overlaps(left.conditional, right.conditional, unit_pairs(p, q))
-        return LeafMessage(
-            None, marginals + overlaps + self._log_heights(left_tensors, right_tensors)
-        )
+        heights = self._log_heights(left_tensors, right_tensors)
+        return LeafMessage(None, _log_gram(left, right, unit_pairs(p, q)) + heights)
 
     def sample_square(
         self, p: Tensors, environment: Tensor, x: Tensor, observed: Flags, generator: Random
@@ -113,7 +112,7 @@ class RegionGaussian(MultivariateFamily):
         seen = [k for k, is_seen in enumerate(observed) if is_seen]
         rest = torch.tensor([k for k, is_seen in enumerate(observed) if not is_seen])
         same = bool((x[:, seen] == x[:1, seen]).all())  # one condition for all rows
-        products = self._products(p, environment, x[:1] if same else x, observed)
+        products = self.products(p, environment, x[:1] if same else x, observed)
         factor = torch.linalg.cholesky(products.covariance)
         drawn, left = x.clone(), torch.arange(len(x))
         for _ in range(PROPOSALS if len(x) > 0 else 0):
@@ -152,7 +151,7 @@ class RegionGaussian(MultivariateFamily):
         observed: Sequence[bool],
         functions: Sequence[TestFunctions | None],
     ) -> list[Tensor | None]:
-        products = self._products(p, environment, x, observed)
+        products = self.products(p, environment, x, observed)
         weights = products.weights / products.weights.sum(-1, keepdim=True)
         scales = products.covariance.diagonal(dim1=-2, dim2=-1).sqrt()  # (P, u)
         return _expectations_of_each(observed, functions, weights, products.mean, scales)
@@ -169,14 +168,14 @@ class RegionGaussian(MultivariateFamily):
         scales = factor[0].square().sum(-1).sqrt()  # (i, u)
         return _expectations_of_each(observed, functions, shares, mean[0].movedim(-1, 0), scales)
 
-    def _products(
+    def products(
         self, p: Tensors, environment: Tensor, x: Tensor, observed: Sequence[bool]
     ) -> NormalProducts:
-        log_weight = self.partial_gram(p, p, x[None], observed).exponent
-        assert log_weight is not None
-        mean, factor = observe(
-            self.full(p), x[None], observed
-        ).conditional  # (1, i, u, n), (1, i, u, u)
+        """Σ_ij E_ij f_i f_j as a signed mixture of Gaussians of what is not observed."""
+        full = self.full(p)
+        partial = observe(full, x[None], observed)
+        log_weight = _log_gram(partial, partial, unit_pairs(p, p)) + self._log_heights(full, full)
+        mean, factor = partial.conditional  # (1, i, u, n), (1, i, u, u)
         return normal_products(environment, log_weight[0], mean[0].movedim(-1, 0), factor[0])
 
     def tilted_gram(
@@ -186,7 +185,7 @@ class RegionGaussian(MultivariateFamily):
         assert log_gram is not None
         units = p["mean"].shape[1]
         every = torch.ones(1, units, units, dtype=x.dtype)
-        products = self._products(p, every, x, observed)
+        products = self.products(p, every, x, observed)
         factor = _tilt_factor(observed, tilt, products.mean[0], products.covariance)  # (P,)
         i, j = torch.triu_indices(units, units)
         mantissa = torch.zeros(units, units, dtype=x.dtype)
@@ -270,6 +269,12 @@ class MultivariateGaussian(RegionGaussian):
         factor = cholesky_factor(p)
         log_density = log_normal(factor, whiten(factor, deviation)).mT  # (f, n, i)
         return LeafMessage(None, log_density + self.log_height(p)[:, None])
+
+
+def _log_gram(left: Partial, right: Partial, pairs: Pairs) -> Tensor:
+    """log ∫ N_i N_j over what is not observed, (f, n, i, j)."""
+    marginals = left.log_marginal[..., :, None] + right.log_marginal[..., None, :]
+    return marginals + log_overlaps(left.conditional, right.conditional, pairs)
 
 
 def _expectations_of_each(
