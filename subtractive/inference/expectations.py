@@ -137,7 +137,7 @@ def plain_unit_shares(circuit: Circuit, evidence: Evidence) -> dict[int, UnitSha
     found: dict[int, UnitShares] = {}
     for _, schedule in blocks(circuit, evidence, plain_leaf):
         leaves = leaves_of(schedule, plain_leaves(circuit, evidence))
-        every = _unit_shares(circuit, schedule, leaves, len(evidence))
+        _, every = _unit_shares(circuit, schedule, leaves, len(evidence))
         for call, shares in zip(schedule.leaves, every, strict=True):
             layer = circuit.input_layers[call.layer]
             p = layer.tensors(call.folds, torch.float64)
