@@ -96,3 +96,16 @@ def test_a_question_to_rows_takes_intervals_in_their_cells(model):
     )
     whole = row_probabilities(model._view(), model._read(FRAME.head(2)), {"city": ["Oslo"]})
     assert shares[1] == pytest.approx(whole[1], rel=1e-12)
+
+
+def test_a_gap_among_few_numbers_is_the_one_next_to_the_mean():
+    random = np.random.default_rng(0)
+    rooms = random.choice([1, 2, 3, 9], 300, p=[0.3, 0.2, 0.2, 0.3])
+    frame = pd.DataFrame({"rooms": rooms, "x": random.normal(rooms, 3.0)})
+    model = quick(max_epochs=3).fit(frame)
+    gaps = pd.DataFrame({"rooms": [np.nan] * 20, "x": np.linspace(-3.0, 12.0, 20)})
+    shares = model.predict_proba(gaps, "rooms")
+    means = shares.to_numpy() @ shares.columns.to_numpy(dtype=float)
+    nearest = shares.columns.to_numpy()[np.abs(means[:, None] - [1, 2, 3, 9]).argmin(1)]
+    assert model.impute(gaps)["rooms"].tolist() == nearest.tolist()
+    assert set(model.predict(gaps, "rooms")) <= {1, 2, 3, 9}
