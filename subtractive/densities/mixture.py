@@ -60,6 +60,8 @@ class Mixture(Density):
 
     def _log_shares(self, evidence: Evidence) -> Tensor:
         """log w_m p_m(evidence), (n, m)."""
+        if evidence.is_empty:
+            return self.logits.double().log_softmax(0).expand(len(evidence), -1)
         members = self._quick_log_members(evidence)
         if members is None:
             one_by_one = [
@@ -82,15 +84,20 @@ class Mixture(Density):
         return log_weights - log_normalisers
 
     def sample_given(self, evidence: Evidence, generator: torch.Generator | None) -> Tensor:
-        shares = to_scaled(LeafMessage(None, self._log_shares(evidence).detach()[None])).mantissa[
-            0
-        ]
+        log_shares = self._log_shares(evidence.shared()).detach()
+        shares = to_scaled(LeafMessage(None, log_shares[None])).mantissa[0]
+        shares = shares.expand(len(evidence), -1)
         chosen, _ = choose_cell(shares, uniforms(len(evidence), generator))
         x = evidence.x.double()
         for number, member in enumerate(self._densities()):
             rows = (chosen == number).nonzero()[:, 0]
             x = x.index_copy(0, rows, member.sample_given(evidence.rows(rows), generator))
         return x
+
+    def posterior(self, evidence: Evidence) -> Tensor:
+        """The probability of each member given evidence, (n, m)."""
+        shares = self._log_shares(evidence)
+        return (shares - log_sum_exp(shares)[:, None]).exp()
 
     def expectations(
         self, evidence: Evidence, functions: Sequence[TestFunctions | None]
@@ -129,8 +136,7 @@ class Mixture(Density):
 
     def _mean_of_members(self, evidence: Evidence, ask: Callable[[Density], Tensor]) -> Tensor:
         """Σ_m p(m | evidence) times the members' answers; one that excludes it is not asked."""
-        shares = self._log_shares(evidence)[0]
-        posterior = (shares - log_sum_exp(shares)).exp()  # (m,)
+        posterior = self.posterior(evidence)[0]
         answers = [
             share * ask(member)
             for member, share in zip(self._densities(), posterior, strict=True)

@@ -38,6 +38,14 @@ class Evidence:
         """Whether every variable is observed in every row."""
         return bool(self.observed.all())
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all is known of any row."""
+        if self.states or is_batched(self.observed) or bool(self.observed.any()):
+            return False
+        bounds = (bound for bound in (self.lower, self.upper) if bound is not None)
+        return not any(bool(bound.isfinite().any()) for bound in bounds)
+
     def rows(self, rows: Tensor) -> Evidence:
         """The evidence of some rows."""
         return replace(
@@ -47,6 +55,13 @@ class Evidence:
             lower=_rows(self.lower, rows),
             upper=_rows(self.upper, rows),
         )
+
+    def shared(self) -> Evidence:
+        """One row that stands for all of them where they are alike, else all rows."""
+        tensors = [t for t in (self.x, self.observed, self.lower, self.upper) if t is not None]
+        if len(self) > 1 and all(bool((t == t[:1]).all()) for t in tensors):
+            return self.rows(torch.zeros(1, dtype=torch.long))
+        return self
 
     def pattern(self, scope: Sequence[int]) -> list[bool]:
         """Which variables of an input region are observed; the same in all rows.

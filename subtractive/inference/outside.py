@@ -47,8 +47,8 @@ class Call(NamedTuple):
 
 @full_precision
 def inside(circuit: Circuit, schedule: FoldedSchedule, evidence: Evidence) -> Inside:
-    """Forward once and keep every message."""
-    leaves = leaves_of(schedule, square_leaves(circuit, evidence))
+    """Forward once and keep every message; rows that are alike have one for all of them."""
+    leaves = leaves_of(schedule, square_leaves(circuit, evidence.shared()))
     return keep_inside(circuit, schedule, leaves, len(evidence))
 
 
@@ -75,7 +75,7 @@ def keep_inside(
     traverse(schedule, rule.scale_leaves(leaves), rule_that_keeps)
     known = {r for call in schedule.leaves if call.label == OBSERVED for r in call.regions}
     for region in range(len(circuit.graph.regions)):
-        children = _children(circuit, region)
+        children = children_of(circuit, region)
         if children and all(child in known for child in children):
             known.add(region)
     return Inside(circuit, num_rows, messages, frozenset(known))
@@ -104,12 +104,12 @@ def descend(inside: Inside, at_input: AtInput) -> None:
     circuit = inside.circuit
     known = {region: inside.messages[region] for region in inside.observed}
     products: dict[int, Environment] = {}  # of the product units below each region's sum
-    for call in _walk(circuit, inside.observed):
-        region, children = call.region, _children(circuit, call.region)
+    for call in walk(circuit, inside.observed):
+        region, children = call.region, children_of(circuit, call.region)
         if not call.is_entering:
             vectors = [known.pop(child) for child in children if child in known]
             if call.is_read and len(vectors) == len(children):
-                known[region] = _mixed(circuit, region, vectors)
+                known[region] = mixed(circuit, region, vectors)
             continue
         environment = _environment(inside, call, products, known)
         if children:
@@ -117,7 +117,7 @@ def descend(inside: Inside, at_input: AtInput) -> None:
             continue
         values = at_input(region, environment.matrix().expand(inside.num_rows, -1, -1))
         if values is not None and call.is_read:
-            known[region] = _mixed(circuit, region, [values])
+            known[region] = mixed(circuit, region, [values])
 
 
 def _environment(
@@ -131,7 +131,7 @@ def _environment(
         dtype = double(some.dtype)
         environment = Environment.of_root(circuit.num_outputs, dtype)
     else:
-        family = _children(circuit, call.parent)
+        family = children_of(circuit, call.parent)
         siblings = [known.get(c, inside.messages[c]) for c in family if c != call.region]
         # Deep trees would keep an environment for each level.
         above = products.pop(call.parent) if call.is_last else products[call.parent]
@@ -146,14 +146,14 @@ def _expanded_weight(inside: Inside, region: int) -> Tensor:
     """The weights (o, i) of the sum over a region, on the units that environments speak of."""
     circuit = inside.circuit
     layer, place = circuit.sum_of(region)
-    children = _children(circuit, region)
+    children = children_of(circuit, region)
     if not children:  # a sum over an input region
         return layer.weight(place)[0]
     widths = [inside.messages[child].shape[2] for child in children]
     return layer.expanded(layer.weight(place), widths, place)[0]
 
 
-def _walk(circuit: Circuit, skip: frozenset[int]) -> Iterator[Call]:
+def walk(circuit: Circuit, skip: frozenset[int]) -> Iterator[Call]:
     """Every region, depth first, without recursion: trees may be deep.
 
     Small regions come first: once they are known, the environment of a large sibling keeps its
@@ -165,7 +165,7 @@ def _walk(circuit: Circuit, skip: frozenset[int]) -> Iterator[Call]:
     while stack:
         call = stack.pop()
         yield call
-        children = [child for child in _children(circuit, call.region) if child not in skip]
+        children = [child for child in children_of(circuit, call.region) if child not in skip]
         if call.is_entering and children:
             stack.append(call._replace(is_entering=False))
             children.sort(key=lambda child: regions[child].bits.bit_count())
@@ -179,12 +179,13 @@ def _walk(circuit: Circuit, skip: frozenset[int]) -> Iterator[Call]:
                 )
 
 
-def _children(circuit: Circuit, region: int) -> tuple[int, ...]:
+def children_of(circuit: Circuit, region: int) -> tuple[int, ...]:
+    """The regions that a region is made of."""
     partitions = circuit.graph.regions[region].partitions
     return partitions[0].children if partitions else ()
 
 
-def _mixed(circuit: Circuit, region: int, vectors: Sequence[Message]) -> Message:
+def mixed(circuit: Circuit, region: int, vectors: Sequence[Message]) -> Message:
     """The vector (1, n, o) of a region from those of its children, or of its input functions."""
     if region not in circuit.places.sums:
         return vectors[0]

@@ -20,6 +20,7 @@ from subtractive.circuits.reference_path import ReferencePath
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside, numbers_per_row
+from subtractive.inference.vector_descent import descend_by_vectors, has_shared_grams
 from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.inputs.window_sampling import Form, draw_in_window
 from subtractive.numerics.inversion import choose_cell
@@ -37,7 +38,8 @@ def sample_square(
 ) -> Tensor:
     """Rows (n, d) from Σ_s |c_s|², each given the observed values of its row of evidence."""
     x = evidence.x.double()
-    more = numbers_per_row(circuit)
+    is_shared = len(evidence.shared()) < len(evidence)  # then few numbers for each row are enough
+    more = numbers_per_row(circuit) // 6 if is_shared else numbers_per_row(circuit)
     for rows, schedule in blocks(circuit, evidence, square_leaf, more_per_row=more):
         x = x.index_copy(0, rows, _draw_block(circuit, evidence.rows(rows), schedule, generator))
     return x
@@ -67,7 +69,11 @@ def _draw_block(
         drawn[:, scope] = torch.where(seen, columns, fresh)
         return layer.family.values(p, drawn[None][..., scope])
 
-    descend(inside(circuit, schedule, evidence), draw)
+    messages = inside(circuit, schedule, evidence)
+    if has_shared_grams(messages):
+        descend_by_vectors(messages, draw, generator)
+    else:
+        descend(messages, draw)
     return drawn
 
 
@@ -82,7 +88,7 @@ def sample_plain(
     more = 4 * widest * circuit.num_variables
     for rows, schedule in blocks(circuit, evidence, plain_leaf, more_per_row=more):
         part = evidence.rows(rows)
-        leaves = leaves_of(schedule, plain_leaves(circuit, part))
+        leaves = leaves_of(schedule, plain_leaves(circuit, part.shared()))
         units = _draw_units(circuit, schedule, leaves, len(rows), generator)
         x = x.index_copy(0, rows, _draw_values(circuit, part, schedule, units, generator))
     return x

@@ -19,9 +19,13 @@ from subtractive.inputs.normal_products import (
     NormalProducts,
     draw_normal_products,
     normal_products,
+    propose_normal_products,
+    share_of_positive_part,
 )
 from subtractive.inputs.normals import (
     Normals,
+    Pairs,
+    Partial,
     cholesky_factor,
     conditional_scales,
     log_normal,
@@ -30,6 +34,7 @@ from subtractive.inputs.normals import (
     unit_pairs,
     whiten,
 )
+from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.inputs.statistics import (
     FAR,
     Sample,
@@ -39,6 +44,9 @@ from subtractive.inputs.statistics import (
 )
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.validation import whole_number
+
+# Values that are proposed for a row before its variables are drawn one by one: exact in any case.
+PROPOSALS = 8
 
 
 @dataclass(frozen=True)
@@ -95,19 +103,32 @@ class RegionGaussian(MultivariateFamily):
         right_tensors = left_tensors if q is p else self.full(q)
         left = observe(left_tensors, x, observed)
         right = left if q is p else observe(right_tensors, x, observed)
-        marginals = left.log_marginal[..., :, None] + right.log_marginal[..., None, :]
-        overlaps = log_overlaps(left.conditional, right.conditional, unit_pairs(p, q))
-        return LeafMessage(
-            None, marginals + overlaps + self._log_heights(left_tensors, right_tensors)
-        )
+        heights = self._log_heights(left_tensors, right_tensors)
+        return LeafMessage(None, _log_gram(left, right, unit_pairs(p, q)) + heights)
 
     def sample_square(
         self, p: Tensors, environment: Tensor, x: Tensor, observed: Flags, generator: Random
     ) -> Tensor:
-        products = self._products(p, environment, x, observed)
-        rest = [k for k, is_seen in enumerate(observed) if not is_seen]
-        uniform = torch.rand(len(x), len(rest), generator=generator, dtype=torch.float64)
-        return x.index_copy(1, torch.tensor(rest), draw_normal_products(products, uniform))
+        seen = [k for k, is_seen in enumerate(observed) if is_seen]
+        rest = torch.tensor([k for k, is_seen in enumerate(observed) if not is_seen])
+        same = bool((x[:, seen] == x[:1, seen]).all())  # one condition for all rows
+        products = self.products(p, environment, x[:1] if same else x, observed)
+        factor = torch.linalg.cholesky(products.covariance)
+        drawn, left = x.clone(), torch.arange(len(x))
+        for _ in range(PROPOSALS if len(x) > 0 else 0):
+            values = propose_normal_products(products.rows(left), factor, generator)
+            full = x[left].index_copy(1, rest, values)
+            log_values = self.values(p, full[None]).exponent
+            assert log_values is not None
+            share = share_of_positive_part(environment[left], log_values[0])
+            kept = uniforms(len(left), generator) < share
+            drawn[left[kept]] = full[kept]
+            left = left[~kept]
+            if len(left) == 0:
+                return drawn
+        uniform = torch.rand(len(left), len(rest), generator=generator, dtype=torch.float64)
+        values = draw_normal_products(products.rows(left), uniform)
+        return drawn.index_copy(0, left, x[left].index_copy(1, rest, values))
 
     def sample_units(
         self, p: Tensors, units: Tensor, x: Tensor, observed: Flags, generator: Random
@@ -130,7 +151,7 @@ class RegionGaussian(MultivariateFamily):
         observed: Sequence[bool],
         functions: Sequence[TestFunctions | None],
     ) -> list[Tensor | None]:
-        products = self._products(p, environment, x, observed)
+        products = self.products(p, environment, x, observed)
         weights = products.weights / products.weights.sum(-1, keepdim=True)
         scales = products.covariance.diagonal(dim1=-2, dim2=-1).sqrt()  # (P, u)
         return _expectations_of_each(observed, functions, weights, products.mean, scales)
@@ -147,14 +168,14 @@ class RegionGaussian(MultivariateFamily):
         scales = factor[0].square().sum(-1).sqrt()  # (i, u)
         return _expectations_of_each(observed, functions, shares, mean[0].movedim(-1, 0), scales)
 
-    def _products(
+    def products(
         self, p: Tensors, environment: Tensor, x: Tensor, observed: Sequence[bool]
     ) -> NormalProducts:
-        log_weight = self.partial_gram(p, p, x[None], observed).exponent
-        assert log_weight is not None
-        mean, factor = observe(
-            self.full(p), x[None], observed
-        ).conditional  # (1, i, u, n), (1, i, u, u)
+        """Σ_ij E_ij f_i f_j as a signed mixture of Gaussians of what is not observed."""
+        full = self.full(p)
+        partial = observe(full, x[None], observed)
+        log_weight = _log_gram(partial, partial, unit_pairs(p, p)) + self._log_heights(full, full)
+        mean, factor = partial.conditional  # (1, i, u, n), (1, i, u, u)
         return normal_products(environment, log_weight[0], mean[0].movedim(-1, 0), factor[0])
 
     def tilted_gram(
@@ -164,7 +185,7 @@ class RegionGaussian(MultivariateFamily):
         assert log_gram is not None
         units = p["mean"].shape[1]
         every = torch.ones(1, units, units, dtype=x.dtype)
-        products = self._products(p, every, x, observed)
+        products = self.products(p, every, x, observed)
         factor = _tilt_factor(observed, tilt, products.mean[0], products.covariance)  # (P,)
         i, j = torch.triu_indices(units, units)
         mantissa = torch.zeros(units, units, dtype=x.dtype)
@@ -248,6 +269,12 @@ class MultivariateGaussian(RegionGaussian):
         factor = cholesky_factor(p)
         log_density = log_normal(factor, whiten(factor, deviation)).mT  # (f, n, i)
         return LeafMessage(None, log_density + self.log_height(p)[:, None])
+
+
+def _log_gram(left: Partial, right: Partial, pairs: Pairs) -> Tensor:
+    """log ∫ N_i N_j over what is not observed, (f, n, i, j)."""
+    marginals = left.log_marginal[..., :, None] + right.log_marginal[..., None, :]
+    return marginals + log_overlaps(left.conditional, right.conditional, pairs)
 
 
 def _expectations_of_each(

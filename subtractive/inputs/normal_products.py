@@ -1,7 +1,9 @@
 """Quadratic forms of multivariate Gaussians: drawing from them, and their moments.
 
 A product of two Gaussians is a Gaussian, so Σ_ij E_ij f_i(x) f_j(x) is a signed mixture of them.
-Its variables are drawn one after the other from signed mixtures on the line.
+Values are proposed by its positive part and kept with the probability that the whole form has
+of that; where too few are kept, variables are drawn one after the other from signed mixtures on
+the line.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.inputs.quadratic_form_sampling import by_chunks
+from subtractive.inputs.quadratic_form_sampling import by_chunks, quadratic, uniforms
 from subtractive.inputs.signed_mixture import draw_signed_mixture, pair_weights
+from subtractive.numerics.inversion import choose_cell
 
 
 class NormalProducts(NamedTuple):
@@ -21,6 +24,11 @@ class NormalProducts(NamedTuple):
     weights: Tensor  # (n, P), with the environment, up to a factor for each row
     mean: Tensor  # (n or 1, P, u)
     covariance: Tensor  # (P, u, u)
+
+    def rows(self, rows: Tensor) -> NormalProducts:
+        """Those of some rows."""
+        mean = self.mean if len(self.mean) == 1 else self.mean[rows]
+        return NormalProducts(self.weights[rows], mean, self.covariance)
 
 
 def normal_products(
@@ -39,9 +47,33 @@ def normal_products(
     total = torch.linalg.cholesky(covariance[i] + covariance[j])  # (P, u, u)
     from_i = torch.cholesky_solve(covariance[i], total).mT  # Σ_i (Σ_i + Σ_j)⁻¹
     from_j = torch.cholesky_solve(covariance[j], total).mT
-    means = from_j @ mean[:, i, :, None] + from_i @ mean[:, j, :, None]
+    # One product of matrices for each pair, not one of a matrix and a vector for each row.
+    by_unit = mean.movedim(1, 0)  # (i, n or 1, u)
+    means = (by_unit[i] @ from_j.mT + by_unit[j] @ from_i.mT).movedim(0, 1)
     product = from_i @ covariance[j]
-    return NormalProducts(weights, means[..., 0], 0.5 * (product + product.mT))
+    return NormalProducts(weights, means, 0.5 * (product + product.mT))
+
+
+def propose_normal_products(
+    products: NormalProducts, factor: Tensor, generator: torch.Generator | None
+) -> Tensor:
+    """Values (n, u) from the products of positive weight alone, with factors (P, u, u)."""
+    count, size = len(products.weights), factor.shape[-1]
+    chosen, _ = choose_cell(products.weights, uniforms(count, generator))
+    noise = torch.randn(count, size, generator=generator, dtype=torch.float64)
+    mean = products.mean[0 if len(products.mean) == 1 else torch.arange(count), chosen]
+
+    def spread(rows: slice) -> Tensor:
+        return (factor[chosen[rows]] @ noise[rows, :, None])[..., 0]
+
+    return mean + by_chunks(spread, count, size * size)
+
+
+def share_of_positive_part(environment: Tensor, log_values: Tensor) -> Tensor:
+    """Σ_ij E_ij f_i f_j over the same sum of its positive terms, (n,), from log f (n, i)."""
+    values = (log_values - log_values.amax(-1, keepdim=True)).exp()[:, None]
+    whole, positive = (quadratic(values, e)[:, 0] for e in (environment, environment.clamp(min=0)))
+    return whole / positive
 
 
 def draw_normal_products(products: NormalProducts, uniform: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -13,7 +14,9 @@ from subtractive.inputs import gaussian_log_density
 from subtractive.inputs.base import Tensors, Window
 from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI
 from subtractive.inputs.multivariate_gaussian import RegionGaussian
+from subtractive.inputs.normal_products import NormalProducts
 from subtractive.inputs.normals import cholesky_factor
+from subtractive.inputs.signed_mixture import pair_weights
 from subtractive.inputs.statistics import FAR, Sample, location_and_spread
 from subtractive.numerics.leaf_message import LeafMessage
 
@@ -102,6 +105,23 @@ class SemiTiedGaussian(RegionGaussian, old_names=("TiedGaussian",)):
         heights = height[:, :, None] + height[:, None, :] + _log_volume(p)[..., None]
         return LeafMessage(None, (overlaps + heights)[:, None])
 
+    def products(
+        self, p: Tensors, environment: Tensor, x: Tensor, observed: Sequence[bool]
+    ) -> NormalProducts:
+        log_weight = None if any(observed) else self.gram(p, p, Window()).exponent
+        if log_weight is None:
+            return super().products(p, environment, x, observed)
+        # Where nothing is observed, products are diagonal in the common coordinates.
+        log_weight = log_weight[0]
+        peak = log_weight.amax((1, 2), keepdim=True)
+        weights, i, j = pair_weights(environment * (log_weight - peak).exp())
+        back = _inverse_map(p)[0, 0]  # (s, s)
+        precision = (-2 * p["log_scale"][0]).exp()  # (i, s)
+        variance = 1 / (precision[i] + precision[j])  # (P, s)
+        pull = precision * p["mean"][0]
+        mean = p["centre"].flatten() + ((pull[i] + pull[j]) * variance) @ back.mT
+        return NormalProducts(weights, mean[None], (back * variance[:, None]) @ back.mT)
+
     def _log_height(self, p: Tensors) -> Tensor:
         """log f_k / N_k, (f, i), in double precision."""
         log_diagonal = p["log_scale"].double() - _log_volume(p)[..., None] / p["mean"].shape[-1]
@@ -114,9 +134,7 @@ def untied(p: Tensors) -> Tensors:
     ``x = μ + A (m_k + σ_k z)`` for standard normal z, A being the inverse of B W: A with columns
     multiplied by σ_k is triangular, as a Cholesky factor is.
     """
-    change = _map(p)
-    identity = torch.eye(change.shape[-1], dtype=change.dtype, device=change.device)
-    back = torch.linalg.solve_triangular(change, identity, upper=False)  # A, (f, 1, s, s)
+    back = _inverse_map(p)
     factor = back * p["log_scale"].exp()[:, :, None, :]
     return {
         "mean": p["centre"] + (back @ p["mean"][..., None])[..., 0],
@@ -174,6 +192,14 @@ def _identity(size: int) -> dict[str, Tensor]:
 def _map(p: Tensors) -> Tensor:
     """B W, (f, 1, s, s)."""
     return cholesky_factor(p) @ p["whiten"]
+
+
+def _inverse_map(p: Tensors) -> Tensor:
+    """A, the inverse of B W, (f, 1, s, s)."""
+    change = _map(p)
+    identity = torch.eye(change.shape[-1], dtype=change.dtype, device=change.device)
+    back: Tensor = torch.linalg.solve_triangular(change, identity, upper=False)
+    return back
 
 
 def _log_volume(p: Tensors) -> Tensor:

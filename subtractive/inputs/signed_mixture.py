@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +21,9 @@ from subtractive.numerics.inversion import choose_cell, invert
 _REACH = 10.0
 _NUM_CELLS = 64
 _NUM_SCOUTS = 1024
+# Of so many rows, distribution functions are interpolated by polynomials inside their cells: to
+# twelve digits, if the last coefficients are so small.
+_MANY_ROWS, _DEGREE, _SMOOTH = 256, 13, 1e-13
 
 
 class SignedMixture(NamedTuple):
@@ -53,9 +57,9 @@ class SignedMixture(NamedTuple):
 
 def pair_weights(form: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The weights (n, P) of the pairs i <= j of symmetric forms (n, i, j), and i, j (P,)."""
-    num_rows, _, units = form.shape
+    units = form.shape[2]
     i, j = torch.triu_indices(units, units, device=form.device)
-    entries = form.flatten(1).gather(1, (i * units + j).expand(num_rows, -1))
+    entries = form.flatten(1).index_select(1, i * units + j)
     return entries.mul_(torch.where(i == j, 1.0, 2.0)), i, j
 
 
@@ -65,7 +69,7 @@ def draw_gaussian_square(
     """A value (n,) from Σ_ij E_ij f_i f_j, given means, log-scales and log-weights (i, j)."""
     mean, log_scale, log_weight = products
     weights, i, j = pair_weights(environment)
-    weights = weights * (log_weight - log_weight.max()).exp()[i, j]
+    weights.mul_((log_weight - log_weight.max()).exp()[i, j])
     return draw_signed_mixture(weights, mean[None, i, j], log_scale[i, j].exp(), uniform)
 
 
@@ -80,33 +84,107 @@ def draw_gaussian_units(
 
 def draw_signed_mixture(weights: Tensor, mean: Tensor, scale: Tensor, uniform: Tensor) -> Tensor:
     """A value (n,) from Σ_k w_k N(x; m_k, s_k): weights (n, k), means (1 or n, k), scales (k,)."""
-    shared = len(mean) == 1
-    edges = _edges(mean[0], scale) if shared else mean.new_zeros(0)
-    heights = torch.special.ndtr((edges[:, None] - mean[:1]) / scale).mT  # (k, c + 1)
+    if len(mean) > 1:
 
-    def draw(rows: slice) -> Tensor:
-        if shared:
-            mixture = SignedMixture(weights[rows], mean, scale)
-            return _draw_in_cells(mixture, edges, heights, uniform[rows])
-        return _draw_at_once(SignedMixture(weights[rows], mean[rows], scale), uniform[rows])
+        def draw(rows: slice) -> Tensor:
+            return _draw_at_once(SignedMixture(weights[rows], mean[rows], scale), uniform[rows])
 
-    return by_chunks(draw, len(weights), max(weights.shape[1], len(edges)))
+        return by_chunks(draw, len(weights), weights.shape[1])
+    edges = _edges(mean[0], scale)
+    has_many_rows = len(weights) >= _MANY_ROWS
+    curves = _curves(edges, mean[0], scale) if has_many_rows else None
+    heights = torch.special.ndtr((edges[:, None] - mean) / scale).mT  # (k, c + 1)
+
+    def draw_in_cells(rows: slice) -> Tensor:
+        mixture = SignedMixture(weights[rows], mean, scale)
+        return _draw_in_cells(mixture, edges, heights, curves, uniform[rows])
+
+    return by_chunks(draw_in_cells, len(weights), max(weights.shape[1], len(edges)))
 
 
 def _draw_in_cells(
-    mixture: SignedMixture, edges: Tensor, heights: Tensor, uniform: Tensor
+    mixture: SignedMixture, edges: Tensor, heights: Tensor, curves: Tensor | None, uniform: Tensor
 ) -> Tensor:
     """First a cell between two of the edges (c + 1,), all rows alike, then a value inside it.
 
-    ``heights`` (k, c + 1) are the distribution functions of the components at the edges.
+    ``heights`` (k, c + 1) are the distribution functions of the components at the edges. With
+    ``curves`` they are polynomials inside the cells; where those lack digits, Newton steps follow.
     """
     below = mixture.weights @ heights  # (n, c + 1)
     masses = below.diff(dim=-1)
     cell, inside = choose_cell(masses, uniform)
     lower, upper = edges[cell], edges[cell + 1]
     before, mass = (t.gather(-1, cell[:, None])[:, 0] for t in (below, masses))
-    start = lower + (upper - lower) * inside / mass
-    return invert(mixture.cumulative, before + inside, lower, upper, start)
+    if curves is None:
+        start = lower + (upper - lower) * inside / mass
+        return invert(mixture.cumulative, before + inside, lower, upper, start)
+    share, rows = _on_curves(
+        mixture.weights, curves, cell, (before + inside, inside / mass, below[:, -1])
+    )
+    drawn = lower + (upper - lower) * share
+    if len(rows):
+        rest = SignedMixture(mixture.weights[rows], mixture.mean, mixture.scale)
+        target, ends = (before + inside)[rows], (lower[rows], upper[rows])
+        drawn[rows] = invert(rest.cumulative, target, *ends, drawn[rows])
+    return drawn
+
+
+def _curves(edges: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """The coefficients (c, k, q) of the components' distribution functions in each cell.
+
+    They are those of powers of ``2 s - 1``, s being the place inside the cell.
+    """
+    angle = (torch.arange(_DEGREE + 1, dtype=mean.dtype) + 0.5) * (math.pi / (_DEGREE + 1))
+    nodes = (angle.cos() + 1) / 2  # in the unit interval
+    points = edges[:-1, None] + edges.diff()[:, None] * nodes  # (c, q)
+    values = torch.special.ndtr((points[:, None] - mean[:, None]) / scale[:, None])  # (c, k, q)
+    # By way of Chebyshev polynomials, which interpolate well; their coefficients fall so fast
+    # that powers lose no digits.
+    order = torch.arange(_DEGREE + 1, dtype=mean.dtype)
+    transform = (angle[:, None] * order).cos() * (2 / (_DEGREE + 1))
+    transform[:, 0] /= 2
+    return values @ (transform @ _powers(_DEGREE).to(mean))
+
+
+def _powers(degree: int) -> Tensor:
+    """The coefficients (q, q) of Chebyshev polynomials, one per row, from the constant up."""
+    rows = np.zeros((degree + 1, degree + 1))
+    for number in range(degree + 1):
+        rows[number, : number + 1] = np.polynomial.chebyshev.cheb2poly([0] * number + [1])
+    return torch.from_numpy(rows)
+
+
+def _on_curves(
+    weights: Tensor, curves: Tensor, cell: Tensor, sought: tuple[Tensor, Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Where in their cells (n,) rows reach their targets, (n,), and which rows lack digits.
+
+    ``sought`` are the targets, where a straight line would reach them, and the mass of all cells.
+    """
+    target, start, total = sought
+    order = cell.argsort()
+    counts = torch.bincount(cell, minlength=len(curves)).tolist()
+    sorted_weights = weights[order].split(counts)
+    parts = [w @ curve for w, curve in zip(sorted_weights, curves, strict=True)]
+    coefficients = torch.empty(len(cell), curves.shape[2], dtype=weights.dtype)
+    coefficients[order] = torch.cat(parts)
+    # The last coefficients of Chebyshev polynomials, in which powers have these factors.
+    last = coefficients[:, -2:].abs() * torch.tensor([2.0 ** (2 - _DEGREE), 2.0 ** (1 - _DEGREE)])
+    is_rough = last.amax(-1) > _SMOOTH * total
+    terms = coefficients.mT.contiguous()  # (q, n)
+
+    def cumulative(t: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        some = terms if len(rows) == len(target) else terms[:, rows]
+        y = 2 * t - 1
+        value, slope = some[-1], torch.zeros_like(y)
+        for term in reversed(some[:-1].unbind()):
+            slope = torch.addcmul(value, slope, y)
+            value = torch.addcmul(term, value, y)
+        return value, 2 * slope
+
+    low, high = torch.zeros_like(target), torch.ones_like(target)
+    share = invert(cumulative, target, low, high, start)
+    return share, is_rough.nonzero()[:, 0]
 
 
 def _draw_at_once(mixture: SignedMixture, uniform: Tensor) -> Tensor:

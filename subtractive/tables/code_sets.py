@@ -10,11 +10,15 @@ from typing import final
 @final
 @dataclass(frozen=True)
 class CodeSet:
-    """A set of codes of one variable: a point, or states, or intervals ``lower < x <= upper``."""
+    """A set of codes of one variable: a point, or states, or intervals ``lower < x <= upper``.
+
+    A point on a grid stands for all codes of its ``cell``, which are rounded to it.
+    """
 
     point: float | None = None
     states: frozenset[int] | None = None
     intervals: tuple[tuple[float, float], ...] = ()
+    cell: tuple[float, float] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -23,9 +27,9 @@ class CodeSet:
 
     def __and__(self, other: CodeSet) -> CodeSet:
         if self.point is not None or other.point is not None:
-            point = self.point if self.point is not None else other.point
-            assert point is not None
-            return CodeSet(point) if self.holds(point) and other.holds(point) else CodeSet()
+            one, rest = (self, other) if self.point is not None else (other, self)
+            assert one.point is not None
+            return one if rest.holds(one.point) else CodeSet()
         if self.states is not None and other.states is not None:
             return CodeSet(states=self.states & other.states)
         pairs = itertools.product(self.intervals, other.intervals)

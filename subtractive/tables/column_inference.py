@@ -12,7 +12,7 @@ from scipy.special import ndtr
 
 from subtractive.tables.column_types import Categories, ColumnType, Continuous, Ignored
 from subtractive.tables.columns import Column, Numeric, States
-from subtractive.tables.grids import Grid, find_grid
+from subtractive.tables.grids import Grid, find_grid, step_text
 from subtractive.tables.reading import Content, Floats, RawColumn, Values
 from subtractive.tables.text_dates import find_format, parse_dates
 from subtractive.tables.transforms import affine, normal_scores
@@ -231,15 +231,8 @@ def _grid(
         return None, ""
     if grid.levels:
         return grid, f"{len(grid.levels)} values that repeat"
-    return grid, f"multiples of {_step_text(raw.content, grid.step)}"
-
-
-def _step_text(content: Content, step: float) -> str:
-    if content in (Content.REAL, Content.WHOLE, Content.BOOLEAN):
-        return f"{step:g}"
-    units = (("d", 86_400e6), ("h", 3_600e6), ("min", 60e6), ("s", 1e6), ("ms", 1e3))
-    unit, size = next(((u, s) for u, s in units if step % s == 0), ("us", 1.0))
-    return f"{step / size:g} {unit}"
+    is_time = raw.content not in (Content.REAL, Content.WHOLE, Content.BOOLEAN)
+    return grid, f"multiples of {step_text(grid.step, is_time=is_time)}"
 
 
 def _atoms(distinct: Distinct, grid: Grid | None) -> tuple[float, ...]:

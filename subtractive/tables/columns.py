@@ -191,6 +191,16 @@ class Numeric(Column):
         upper = math.inf if high >= largest else self._edge(high, 1)
         return lower, upper
 
+    def cell(self, value: float) -> tuple[float, float] | None:
+        """The codes ``a < x <= b`` of numbers that are rounded to the same one as a value."""
+        if self.grid is None:
+            return None
+        at = np.array([value])
+        lower, upper = (float(edge[0]) for edge in self.grid.cells(at))
+        nearest = float(self.grid.round(at)[0])
+        window = self.window(nearest, nearest)
+        return window if lower <= value <= upper and window[0] < window[1] else None
+
     def beside(self, value: float, side: int) -> float:
         step = 0.0 if self.grid is None else self.grid.step
         return side * max(side * value + step / 4, side * math.nextafter(value, side * math.inf))

@@ -42,7 +42,7 @@ def event_sets(schema: Schema, event: Mapping[Any, object]) -> Sets | None:
 
 
 def given_sets(schema: Schema, given: Mapping[Any, object]) -> Sets | None:
-    """The sets of what is given, single values being points."""
+    """The sets of what is given, single values being points, or on a grid their cells."""
     if not isinstance(given, Mapping):
         raise ValueError(f"given needs values by column, such as {{'age': 40}}, got {given!r}.")
     return _sets(schema, given, "given", are_points=True)
@@ -54,7 +54,9 @@ def as_evidence(sets: Sets, num_states: Sequence[int | None]) -> Evidence:
     x, observed = torch.zeros(1, count, dtype=torch.float64), torch.zeros(1, count).bool()
     states, unions = {}, {}
     for variable, one in sets.items():
-        if one.point is not None:
+        if one.cell is not None:
+            unions[variable] = [one.cell]
+        elif one.point is not None:
             x[0, variable], observed[0, variable] = one.point, True
         elif one.states is not None:
             mask = torch.zeros(num_states[variable] or 0, dtype=torch.bool)
@@ -138,7 +140,12 @@ def _point(column: Column, value: object, name: Hashable) -> CodeSet:
     at = np.array([number(value, column, name)])
     if not math.isfinite(at[0]):
         raise ValueError(f"column {name!r} holds {at[0]}: infinity has no density.")
-    return CodeSet(float(column.encode(at)[0])) if column.possible(at)[0] else CodeSet()
+    if not column.possible(at)[0]:
+        return CodeSet()
+    assert isinstance(column, Numeric)
+    cell = column.cell(float(at[0]))
+    at = at if cell is None or column.grid is None else column.grid.round(at)
+    return CodeSet(float(column.encode(at)[0]), cell=cell)
 
 
 def _code_set(column: Column, side: object, name: Hashable) -> CodeSet:

@@ -21,9 +21,11 @@ from subtractive.inference.evidence import Evidence
 from subtractive.inputs.base import TestFunctions
 from subtractive.inputs.test_functions import DensityAt
 from subtractive.inputs.weighted_points import WeightedPoints
+from subtractive.tables.affine_means import affine_mean
 from subtractive.tables.code_sets import Sets
 from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.joint_boxes import box_weight, joint_variables, sample_box
+from subtractive.tables.marginal_forms import Marginals
 from subtractive.tables.reading import Floats
 
 # Codes are integrated over panels of at most this width: finely where most of the mass is.
@@ -89,13 +91,18 @@ def expectations(
             points = _points(columns[variable], variable, evidence)
             heights = np.atleast_2d(functions[variable](points.codes))
             rows = np.vstack([np.ones(len(points.codes)), heights]) * points.weights
-            questions[variable] = WeightedPoints(
-                torch.from_numpy(points.codes), torch.from_numpy(rows)
-            )
+            question = WeightedPoints(torch.from_numpy(points.codes), torch.from_numpy(rows))
+            closed = None
+            if group is free and functions[variable] == columns[variable].numbers:
+                closed = affine_mean(columns[variable], question)  # type: ignore[arg-type]
+            questions[variable] = closed or question
         if not group:
             continue
         asked = without_window(evidence, group[0]) if group is not free else evidence
-        answers = density.expectations(asked, questions)
+        if len(asked) == 1:
+            answers = Marginals(density, asked).expectations(questions)
+        else:
+            answers = density.expectations(asked, questions)
         for variable in group:
             answer = answers[variable]
             assert answer is not None
@@ -286,7 +293,9 @@ def _boxes(sets: Sets) -> Iterator[dict[int, float | tuple[float, float]]]:
     """Points and windows by variable, which together are the sets and exclude each other."""
     choices: list[list[float | tuple[float, float]]] = []
     for one in sets.values():
-        if one.point is not None:
+        if one.cell is not None:
+            choices.append([one.cell])
+        elif one.point is not None:
             choices.append([one.point])
         elif one.states is not None:
             choices.append([float(state) for state in sorted(one.states)])

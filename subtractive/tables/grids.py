@@ -78,6 +78,19 @@ class Grid:
         return centre - self.step / 2, centre + self.step / 2
 
 
+def step_text(step: float, *, is_time: bool) -> str:
+    """A step in words: ``0.1``, or of times, whose numbers are microseconds, ``1 day``.
+
+    >>> step_text(0.1, is_time=False), step_text(86_400e6, is_time=True)
+    ('0.1', '1 day')
+    """
+    if not is_time:
+        return f"{step:g}"
+    units = {"day": 86_400e6, "hour": 3_600e6, "minute": 60e6, "second": 1e6, "millisecond": 1e3}
+    unit, size = next(((u, s) for u, s in units.items() if step % s == 0), ("microsecond", 1.0))
+    return f"{step / size:g} {unit}{'' if step == size else 's'}"
+
+
 def find_grid(values: Floats, counts: Floats, precision: float) -> Grid | None:
     """The grid of the different values (v,) of a column, which occur so often; or none.
 

@@ -25,6 +25,7 @@ NUM_SAMPLES = 20_000
 # Codes of columns with full covariances are integrated over this range, in so many panels.
 REACH, PANELS, NODES = 24.0, 192, 4
 LEAST_ACCEPTED = 1e-4
+MOST_AT_ONCE = 50_000  # samples, of which those inside a box are kept
 
 
 class Weight(NamedTuple):
@@ -36,12 +37,17 @@ class Weight(NamedTuple):
 
 def joint_variables(density: Density, evidence: Evidence) -> list[int]:
     """The variables with windows that share an input region with others."""
+    joint = variables_of_joint_regions(density)
+    return sorted(variable for variable in joint if evidence.is_restricted([variable]))
+
+
+def variables_of_joint_regions(density: Density) -> set[int]:
+    """The variables that share an input region with others."""
     found: set[int] = set()
     for layer in density.modules():
         if isinstance(layer, InputLayer) and layer.variables.shape[1] > 1:
-            scopes = (variable for scope in layer.scopes for variable in scope)
-            found.update(v for v in scopes if evidence.is_restricted([v]))
-    return sorted(found)
+            found.update(variable for scope in layer.scopes for variable in scope)
+    return found
 
 
 @torch.no_grad()
@@ -93,20 +99,29 @@ def sample_box(density: Density, evidence: Evidence, generator: torch.Generator 
     if not joint:
         return density.sample_given(evidence, generator)
     free = without_windows(evidence, joint)
-    drawn = density.sample_given(free, generator)
-    left = (~inside(drawn, evidence, joint)).nonzero()[:, 0]
-    tries = len(evidence)
+    drawn, left = torch.zeros_like(evidence.x.double()), torch.arange(len(evidence))
+    is_shared, tries = len(evidence.shared()) < len(evidence), 0
     while len(left):
-        tries += len(left)
+        rows = left
+        if is_shared and tries:  # as many as will leave enough of them inside, with some more
+            rate = (len(evidence) - len(left) + 1) / (tries + 1)
+            rows = left[:1].expand(min(MOST_AT_ONCE, int(1.1 * len(left) / rate) + 16))
+        fresh = density.sample_given(free.rows(rows), generator)
+        fits = inside(fresh, evidence, joint)
+        if is_shared:
+            kept = fresh[fits][: len(left)]
+            drawn[left[: len(kept)]] = kept
+            left = left[len(kept) :]
+        else:
+            drawn[left[fits]] = fresh[fits]
+            left = left[~fits]
+        tries += len(rows)
         if len(evidence) - len(left) < LEAST_ACCEPTED * tries - 10:
             raise ValueError(
                 "what is given is so improbable that nothing can be drawn given it: less than one "
                 "of 10,000 samples is inside. Give wider intervals, or fit with a tree, such as "
                 "structure='chow-liu'."
             )
-        fresh = density.sample_given(free.rows(left), generator)
-        drawn[left] = fresh
-        left = left[~inside(fresh, evidence, joint)]
     return drawn
 
 

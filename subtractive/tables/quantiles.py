@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import final
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from subtractive.tables.expectations import (
     without_window,
 )
 from subtractive.tables.joint_boxes import NUM_SAMPLES, joint_variables, sample_box
+from subtractive.tables.marginal_forms import Marginals
 from subtractive.tables.reading import Floats
 
 # All codes, atoms beyond the others among them, are between these points.
@@ -34,22 +36,50 @@ def cumulative(
     density: Density, evidence: Evidence, points: Mapping[int, Floats]
 ) -> dict[int, Floats]:
     """P(x_v <= t) at codes t (q,) of some variables, given that a box of evidence holds."""
-    if len(evidence) == 1:
-        return _of_box(density, evidence, points)
-    log_weights = box_log_weights(density, evidence)
-    shares = np.exp(log_weights - log_weights.max())
-    result = {variable: np.zeros(len(codes)) for variable, codes in points.items()}
-    for box, share in enumerate(shares / shares.sum()):
-        part = one_box(evidence, box)
-        for variable, heights in _of_box(density, part, points).items():
-            result[variable] += share * heights
-    return result
+    return Distributions(density, evidence).cumulative(points)
+
+
+@final
+class Distributions:
+    """The distribution functions of all variables, given that a box of evidence holds."""
+
+    def __init__(self, density: Density, evidence: Evidence) -> None:
+        parts = [one_box(evidence, box) for box in range(len(evidence))]
+        self.boxes = [_Box(density, part) for part in parts]
+        self.shares = np.ones(1)
+        if len(evidence) > 1:
+            log_weights = box_log_weights(density, evidence)
+            shares = np.exp(log_weights - log_weights.max())
+            self.shares = shares / shares.sum()
+
+    def cumulative(self, points: Mapping[int, Floats]) -> dict[int, Floats]:
+        """P(x_v <= t) at codes t (q,) of some variables."""
+        result = {variable: np.zeros(len(codes)) for variable, codes in points.items()}
+        for box, share in zip(self.boxes, self.shares, strict=True):
+            for variable, heights in _of_box(box, points).items():
+                result[variable] += share * heights
+        return result
+
+
+@final
+class _Box:
+    """One box, and what is known of the marginals given it."""
+
+    def __init__(self, density: Density, evidence: Evidence) -> None:
+        self.density, self.evidence = density, evidence
+        self._marginals: dict[int | None, Marginals] = {}
+
+    def marginals(self, without: int | None) -> Marginals:
+        """The marginals of all variables, or those without the window of one of them."""
+        if without not in self._marginals:
+            asked = self.evidence if without is None else without_window(self.evidence, without)
+            self._marginals[without] = Marginals(self.density, asked)
+        return self._marginals[without]
 
 
 @torch.no_grad()
-def _of_box(
-    density: Density, evidence: Evidence, points: Mapping[int, Floats]
-) -> dict[int, Floats]:
+def _of_box(box: _Box, points: Mapping[int, Floats]) -> dict[int, Floats]:
+    density, evidence = box.density, box.evidence
     if (joint := joint_variables(density, evidence)) and joint != list(points):
         return _among_samples(density, evidence, points)
     free = [variable for variable in points if not evidence.is_restricted([variable])]
@@ -60,8 +90,9 @@ def _of_box(
             window = window_of(evidence, variable)
             codes = np.append(np.clip(points[variable], *window), window)
             questions[variable] = CumulativeAt(torch.from_numpy(codes))
-        asked = evidence if group is free else without_window(evidence, group[0])
-        answers = density.expectations(asked, questions) if group else []
+        if not group:
+            continue
+        answers = box.marginals(None if group is free else group[0]).expectations(questions)
         for variable in group:
             answer = answers[variable]
             assert answer is not None
@@ -90,8 +121,9 @@ def quantile_codes(
         # A jump at an atom is between two neighbouring numbers.
         points[variable] = np.unique([*_FIRST, *atoms, *np.nextafter(atoms, -np.inf)])
     brackets: dict[int, Floats] = {}
+    distributions = Distributions(density, evidence)
     for _ in range(_MOST_ROUNDS):
-        for variable, found in cumulative(density, evidence, points).items():
+        for variable, found in distributions.cumulative(points).items():
             before = brackets.get(variable)
             brackets[variable] = _brackets(points[variable], found, levels, before)
         wide = {v: b for v, b in brackets.items() if (b[1] - b[0]).max() > _WIDTH}

@@ -244,9 +244,19 @@ def _typical(view: View, rows: Encoded) -> dict[Hashable, Values]:
         column, codes = view.schema.variables[place], x[:, place].numpy()
         filled[name] = column.decode(np.nan_to_num(codes))  # known by way of a copy
         if place in numbers:
-            values = _typical_values(column, numbers[place])
+            values = _filled_values(column, numbers[place])
             filled[name] = np.where(np.isnan(codes), values, filled[name])
     return filled
+
+
+def _filled_values(column: Column, numbers: Floats) -> Values:
+    """What a gap is filled with: of numbers the mean, or the value next to it that may occur."""
+    values = column.numbers(np.arange(numbers.shape[1], dtype=np.float64))
+    if isinstance(column, Numeric) or values is None:
+        return _typical_values(column, numbers)
+    means = np.nan_to_num(numbers) @ values
+    nearest = np.abs(means[:, None] - values).argmin(1)
+    return column.decode(nearest.astype(np.float64))
 
 
 def _typical_values(column: Column, numbers: Floats) -> Values:

@@ -12,8 +12,10 @@ import torch
 
 from subtractive.tables.code_sets import both
 from subtractive.tables.conditions import event_sets
-from subtractive.tables.queries import check_rows, encode, log_weights
+from subtractive.tables.expectations import log_weights_of_sets
+from subtractive.tables.queries import check_rows, encode, log_weights, row_sets
 from subtractive.tables.reading import Floats, Table
+from subtractive.tables.schema import Encoded
 from subtractive.tables.view import View
 
 
@@ -24,20 +26,32 @@ def row_probabilities(view: View, table: Table, event: Mapping[Any, object]) -> 
     Missing values are integrated out. It is the weight of the event and the row, divided by that
     of the row; both are exact.
     """
-    x = _without(view, table, set(event))
+    rows = _without(view, table, set(event))
     sets = both(view.sets, event_sets(view.schema, event))
     if sets is None:
-        return np.zeros(len(x))
-    inside = log_weights(replace(view, sets=sets), x)
-    return np.asarray(np.minimum(1.0, np.exp(inside - log_weights(view, x))))
+        return np.zeros(len(rows.x))
+    inside = _log_weights(replace(view, sets=sets), rows)
+    return np.asarray(np.minimum(1.0, np.exp(inside - _log_weights(view, rows))))
 
 
-def _without(view: View, table: Table, names: set[Hashable]) -> torch.Tensor:
+def _log_weights(view: View, rows: Encoded) -> Floats:
+    """log of the weights of rows, (n,), censored cells being the intervals that they are."""
+    logs, some = log_weights(view, rows.x), sorted(rows.censored)
+    logs[some] = log_weights_of_sets(view.density, [row_sets(view, rows, n) for n in some])
+    return logs
+
+
+def _without(view: View, table: Table, names: set[Hashable]) -> Encoded:
     """Codes (n, d) of rows in which these columns, and copies of them, are missing."""
     rows = encode(view, table)
     asked = {view.schema.place[name] for name in names if name in view.schema.place}
     x = rows.x.clone()
     x[:, sorted(asked)] = math.nan
     others = {n: w for n, w in rows.impossible.items() if view.schema.place.get(n) not in asked}
-    check_rows(rows._replace(impossible=others))
-    return x
+    censored = {
+        row: {v: one for v, one in cells.items() if v not in asked}
+        for row, cells in rows.censored.items()
+    }
+    rows = rows._replace(x=x, impossible=others, censored=censored)
+    check_rows(rows)
+    return rows

@@ -20,12 +20,14 @@ from subtractive.tables.column_inference import check_finite
 from subtractive.tables.column_types import DataWarning
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.containers import AnyTable, Container, as_objects
+from subtractive.tables.grids import step_text
 from subtractive.tables.reading import Content, Floats, RawColumn, Table, Values
 from subtractive.tables.schema_inference import infer_parts, listed
 from subtractive.tables.text_dates import format_dates, parse_dates
 from subtractive.tables.validation import check_weights, read_table
 
 ERROR, MISSING = "error", "missing"  # what a value means that no row of training had
+_TINY = 1e-30
 
 
 class Encoded(NamedTuple):
@@ -267,17 +269,29 @@ def describe_column(schema: Schema, name: Hashable) -> dict[str, str]:
 
 def _describe_numbers(column: Numeric) -> dict[str, str]:
     low, high = column.low, column.high
-    if column.grid is not None and (math.isfinite(low) or math.isfinite(high)):
-        low, high = low + column.grid.step / 2, high - column.grid.step / 2
-    support = "the line" if math.isinf(low) and math.isinf(high) else f"{low:.6g} to {high:.6g}"
-    resolution = "" if column.grid is None else f"{column.grid.step:g}"
+    if column.grid is not None:  # the first and the last value that it may have
+        low, high = column.grid.ceil(low), column.grid.floor(high)
+    low, high = min((low, *column.atoms)), max((high, *column.atoms))
+    is_time = column.kind in ("date", "time", "duration")
+    ends = [_value_text(column, end) for end in (low, high)]
+    support = "the line" if math.isinf(low) and math.isinf(high) else " to ".join(ends)
+    resolution = "" if column.grid is None else step_text(column.grid.step, is_time=is_time)
     if column.grid is not None and column.grid.levels:
         resolution = f"{len(column.grid.levels)} values"
     return {
         "support": support,
         "resolution": resolution,
-        "atoms": ", ".join(f"{atom:g}" for atom in column.atoms),
+        "atoms": ", ".join(_value_text(column, atom) for atom in column.atoms),
     }
+
+
+def _value_text(column: Numeric, value: float) -> str:
+    """A number of a column as a person writes it; those of times are microseconds."""
+    if math.isfinite(value) and column.kind == "date":
+        return str(pd.Timestamp(int(value), unit="us")).removesuffix(" 00:00:00")
+    if math.isfinite(value) and column.kind in ("time", "duration"):
+        return str(pd.Timedelta(int(value), unit="us"))
+    return "0" if abs(value) < _TINY else f"{value:.6g}"  # a bound is just beside what it excludes
 
 
 def _add(

@@ -70,8 +70,9 @@ class TableQueries(ABC):
     def impute(
         self, X: AnyTable, *, n_draws: int | None = None, random_state: RandomState = None
     ) -> AnyTable:
-        """Fill missing values with conditional means, or the most probable state.
+        """Fill missing values with conditional means, or the most probable category.
 
+        A mean of numbers that are rounded, or of few values, is rounded to one of them.
         With ``n_draws`` the result is a list of so many tables, whose gaps are drawn from their
         joint conditional distribution.
         """

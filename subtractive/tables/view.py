@@ -17,6 +17,7 @@ from subtractive.tables.columns import Numeric
 from subtractive.tables.conditions import as_evidence, event_sets, given_sets, plain_sides
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.expectations import box_log_weights
+from subtractive.tables.joint_boxes import variables_of_joint_regions
 from subtractive.tables.memory import Memory
 from subtractive.tables.reading import Table
 from subtractive.tables.schema import Schema
@@ -50,7 +51,7 @@ class View:
 
     def given(self, given: Given) -> View:
         """The density given more than what is given already, which must be possible."""
-        if given is None:
+        if given is None or (isinstance(given, Mapping) and not given):
             return self
         view = self.narrowed(given)
         if np.isneginf(box_log_weights(view.density, view.evidence)).all():
@@ -59,7 +60,7 @@ class View:
 
     def narrowed(self, given: Mapping[Any, object]) -> View:
         """The same, where it turns out later whether the model thinks that possible."""
-        if not isinstance(given, Mapping) or not given:
+        if not isinstance(given, Mapping):
             raise ValueError(
                 f"condition needs values by column, such as {{'age': 40}}, got {given!r}."
             )
@@ -67,8 +68,7 @@ class View:
         again = [name for name in given if name in self.known]
         if again:
             raise ValueError(f"column {again[0]!r} is given already.")
-        more = given_sets(self.schema, given)
-        sets = both(self.sets, more)
+        sets = both(self.sets, self._answerable(given_sets(self.schema, given)))
         if sets is None:
             raise ValueError(
                 f"what is given has probability zero, so that nothing can be conditioned on it: "
@@ -84,6 +84,16 @@ class View:
             )
         self._warn_of_far_values(given)
         return view
+
+    def _answerable(self, sets: Sets | None) -> Sets | None:
+        """The same sets; cells of columns that share a full covariance are their middles.
+
+        Boxes have no closed form there, and cells are narrow.
+        """
+        if sets is None:
+            return None
+        joint = variables_of_joint_regions(self.density)
+        return {v: replace(one, cell=None) if v in joint else one for v, one in sets.items()}
 
     def _warn_of_far_values(self, given: Mapping[Any, object]) -> None:
         for name in self.far_columns(given):

@@ -376,11 +376,16 @@ def test_far_evidence_that_disagrees_is_weighed_by_its_exponents():
             layer.mean.copy_(torch.tensor([[-1.0, 1.0]]).expand(3, -1))
     p = sub.SquaredCircuit(circuit)
     for t in (10.0, 1000.0):
-        given = nothing(400, 3)
+        given = nothing(200, 3)
         given[:, 0], given[:, 1] = t, -t
         check_undone(p, given)
         given[::2] = NAN
         check_undone(p, given)
+        drawn = p.sample(10_000, given={0: t, 1: -t}, generator=seeded())
+        share = p.condition({0: t, 1: -t}).probability({0: (None, 0.0)}).item()
+        # Five standard errors.
+        found = (drawn[:, 2] < 0).double().mean().item()
+        assert abs(found - share) < 5 * math.sqrt(share * (1 - share) / 1e4)
 
 
 def test_far_evidence_is_weighed_by_its_exponents_in_additive_circuits_too():

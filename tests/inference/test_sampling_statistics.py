@@ -21,6 +21,7 @@ from scipy import stats
 import subtractive as sub
 from subtractive.circuits import layers
 from subtractive.circuits.evaluation import evaluate, reference
+from subtractive.inference import vector_descent
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import labels, plain_leaf, square_leaf
 from subtractive.inputs.base import Window
@@ -485,8 +486,13 @@ def a_sibling_left_out(request, monkeypatch):
         kept = [sibling for sibling in siblings if is_kept[sibling.dim() == 4]]
         return honest(above, kept) if kept else above
 
-    honest = layers.below_hadamard
+    def forgetful_beside(inside, parent, region, products, known):
+        vector, gram = honest_beside(inside, parent, region, products, known)
+        return (vector, None) if request.param == "integrated" else (products[parent], gram)
+
+    honest, honest_beside = layers.below_hadamard, vector_descent.beside
     monkeypatch.setattr(layers, "below_hadamard", forgetful)
+    monkeypatch.setattr(vector_descent, "beside", forgetful_beside)
 
 
 @pytest.mark.slow

@@ -184,7 +184,6 @@ BAD_QUESTIONS = {
         lambda m: m.condition({"share": 2.0}),
         "what is given has probability zero",
     ),
-    "nothing to condition on": (lambda m: m.condition({}), "condition needs values by column"),
     "a list to condition on": (lambda m: m.condition(["age"]), "condition needs values by column"),
     "all columns given": (
         lambda m: m.condition(ROW.iloc[0].to_dict()),

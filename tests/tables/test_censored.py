@@ -35,6 +35,8 @@ def cells(names):
     for name in names:
         rows.at[0, name] = INTERVALS[name]
         rows.at[1, name] = INTERVALS[name]
+    if "tenth" not in names:  # a value on a grid is its cell where it is given, not in a row
+        rows.loc[:1, "tenth"] = None
     rows.at[1, "city"] = None
     return rows
 

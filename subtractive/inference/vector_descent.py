@@ -1,0 +1,136 @@
+"""The way down for samples of |c|² with one vector for each row, instead of a matrix.
+
+The environment of a region is a sum of squares Σ_r (v_rᵀ a)² of its units a: one for each output
+above, and one for each eigenvector of what is integrated out beside it. A sum of squares is a
+mixture, so that a row may choose its term first, with the probability of that term, and go on
+with a single square. Samples are exact as before; a step down costs K·K for a row, not K³.
+
+It needs element-wise products, and what is integrated out must be the same for all rows.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from subtractive.circuits.circuit import Circuit
+from subtractive.inference.outside import AtInput, Inside, children_of, mixed, walk
+from subtractive.inputs.quadratic_form_sampling import by_chunks, uniforms
+from subtractive.numerics.inversion import choose_cell
+from subtractive.numerics.scaled import Message, multiply, normalise_rows
+from subtractive.numerics.transforms import full_precision
+
+# Of fewer rows, the eigenvectors would take longer than what they save.
+LEAST_ROWS = 256
+
+
+def has_shared_grams(inside: Inside) -> bool:
+    """Whether this way down is possible, and pays."""
+    if inside.num_rows < LEAST_ROWS:
+        return False
+    is_elementwise = all(layer.is_elementwise for layer in inside.circuit.sum_layers)
+    grams = (m for m in inside.messages.values() if m.dim() == 4)
+    return is_elementwise and all(
+        gram.shape[1] == 1 and not _some(gram).is_complex() for gram in grams
+    )
+
+
+@full_precision
+def descend_by_vectors(
+    inside: Inside, at_input: AtInput, generator: torch.Generator | None
+) -> None:
+    """Visit every input region that is not observed, as :func:`descend` does."""
+    circuit = inside.circuit
+    known = {region: inside.messages[region] for region in inside.observed}
+    products: dict[int, Tensor] = {}  # the vector (n, i) of the units below each region's sum
+    for call in walk(circuit, inside.observed):
+        region, children = call.region, children_of(circuit, call.region)
+        if not call.is_entering:
+            del products[region]
+            vectors = [known.pop(child) for child in children if child in known]
+            if call.is_read and len(vectors) == len(children):
+                known[region] = mixed(circuit, region, vectors)
+            continue
+        is_plain_input = not children and region not in circuit.places.sums
+        if call.parent is None:
+            vector, gram = _of_root(inside, generator), None
+        else:
+            vector, gram = beside(inside, call.parent, region, products, known)
+        if gram is not None and not is_plain_input:
+            vector, gram = _one_term(vector, gram, _gram(inside, region), generator), None
+        if region in circuit.places.sums:
+            vector = vector @ _weight(circuit, region).double()
+        vector = normalise_rows(vector)
+        if children:
+            products[region] = vector
+            continue
+        form = vector[:, :, None] * vector[:, None, :]
+        values = at_input(region, form if gram is None else form.mul_(gram))
+        if values is not None and call.is_read:
+            known[region] = mixed(circuit, region, [values])
+
+
+def _of_root(inside: Inside, generator: torch.Generator | None) -> Tensor:
+    """Which output each row comes from, as one-hot vectors (n, s)."""
+    masses = _gram(inside, inside.circuit.graph.root).diagonal()
+    every = masses.expand(inside.num_rows, -1)
+    chosen, _ = choose_cell(every, uniforms(inside.num_rows, generator))
+    return torch.eye(len(masses), dtype=torch.float64)[chosen]
+
+
+def beside(
+    inside: Inside,
+    parent: int,
+    region: int,
+    products: dict[int, Tensor],
+    known: dict[int, Message],
+) -> tuple[Tensor, Tensor | None]:
+    """u and G, if there is one: the environment ``u uᵀ ⊙ G`` of a child given its siblings."""
+    siblings = [child for child in children_of(inside.circuit, parent) if child != region]
+    seen = [known[child] for child in siblings if child in known]
+    missing = [inside.messages[child] for child in siblings if child not in known]
+    vector = products[parent]
+    if seen:
+        vector = vector * multiply(seen).mantissa[0].double()
+    gram = multiply(missing).mantissa[0, 0].double() if missing else None
+    return normalise_rows(vector), gram
+
+
+def _one_term(
+    vector: Tensor, gram: Tensor, own: Tensor, generator: torch.Generator | None
+) -> Tensor:
+    """One vector (n, i) of ``u uᵀ ⊙ G = Σ_r (u ⊙ g_r)(u ⊙ g_r)ᵀ`` for each row.
+
+    It is chosen by its share of the mass, the units of the region having the gram ``own`` (i, j).
+    """
+    # Units may differ in size by any factor: eigenvectors are those of a correlation matrix.
+    size = gram.diagonal().clamp(min=0).sqrt()
+    safe = torch.where(size > 0, size, 1.0)
+    values, vectors = torch.linalg.eigh(gram / (safe[:, None] * safe))
+    factor = size[:, None] * vectors * values.clamp(min=0).sqrt()  # (i, r)
+    units, terms = factor.shape
+    forms = own[..., None] * factor[:, None] * factor[None]  # (i, j, r)
+    uniform = uniforms(len(vector), generator)
+
+    def choose(rows: slice) -> Tensor:
+        u = vector[rows]
+        images = (u @ forms.flatten(1)).unflatten(1, (units, terms))  # (n, j, r)
+        masses = (u[:, None] @ images)[:, 0]  # (n, r)
+        chosen = choose_cell(masses, uniform[rows])[0]
+        return u * factor.mT[chosen]
+
+    return by_chunks(choose, len(vector), units * terms)
+
+
+def _gram(inside: Inside, region: int) -> Tensor:
+    """The gram (i, j) of a region that is not observed, up to a positive factor."""
+    return multiply([inside.messages[region]]).mantissa[0, 0].double()
+
+
+def _weight(circuit: Circuit, region: int) -> Tensor:
+    layer, place = circuit.sum_of(region)
+    return layer.weight(place)[0]
+
+
+def _some(message: Message) -> Tensor:
+    return message if isinstance(message, Tensor) else message.some
