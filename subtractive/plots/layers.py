@@ -77,6 +77,10 @@ def circuit(
             f"names needs one name per variable: expected {circuit.num_variables}, got "
             f"{len(names)}."
         )
+    if not circuit.graph.is_tree:
+        raise ValueError(
+            "a drawing of a circuit needs a region tree; print(graph) shows other graphs."
+        )
     inputs = len(circuit.graph.input_regions)
     if inputs > MOST_INPUTS:
         raise ValueError(

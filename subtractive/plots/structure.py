@@ -42,6 +42,10 @@ class Branch:
 
 def outline(graph: RegionGraph, names: Sequence[str], most: int = MOST_LEAVES) -> Branch:
     """The upper part of a region tree, unfolded level by level as long as there is room."""
+    if not graph.is_tree:
+        raise ValueError(
+            "a drawing of regions needs a region tree; print(graph) shows other graphs."
+        )
     root = _branch(graph, graph.root, names)
     if root.is_input and root.size > 1:  # one region for all: its columns in place of children
         root.children = [Branch(label(name), 1, is_input=True) for name in names[:most]]

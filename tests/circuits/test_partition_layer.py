@@ -260,6 +260,14 @@ REFUSED = {
     ),
     "purified": (lambda p: sub.regions.purified(p.circuit.graph), "only a region tree"),
     "libcirkit": (lambda p: sub.to_cirkit(p.circuit), "PartitionLayer has no counterpart"),
+    "layers drawn": (
+        lambda p: sub.plots.circuit(p.circuit),
+        "drawing of a circuit needs a region",
+    ),
+    "regions drawn": (
+        lambda p: sub.plots.region_graph(p.circuit.graph),
+        "drawing of regions needs a region tree",
+    ),
     "three": (
         lambda p: model(refused_graph([(3, 2), (0, 1, 2)])),
         r"needs two children.*region 4 has partitions into \[2, 3\] children",
