@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from subtractive.densities.base import Density
 from subtractive.inputs.layer import InputLayer
@@ -22,6 +24,7 @@ from subtractive.tables.training_rows import Rows
 from subtractive.tables.view import View
 
 MOST_TRIES = 8  # questions drawn for each that is asked
+NUM_SAMPLES = 20_000  # among which answers of full covariances are counted
 AFTER_FIT = 100  # questions that are asked after a fit
 MOST_ROWS = 10_000  # that are counted after a fit
 
@@ -35,18 +38,8 @@ class _Drawn(NamedTuple):
     matches: Matches
 
 
-def check(
-    view: View,
-    codes: Floats,
-    weights: Floats,
-    num_questions: int,
-    seed: int,
-    most_columns: int | None = None,
-) -> Check:
-    """Questions to which rows of codes (n, d) have an answer: 30 or more match what is given.
-
-    A question is about ``most_columns`` at most: two if covariances are full, else up to four.
-    """
+def check(view: View, codes: Floats, weights: Floats, num_questions: int, seed: int) -> Check:
+    """Questions to which rows of codes (n, d) have an answer: 30 or more match what is given."""
     if weights.sum() < LEAST_ROWS:
         return Check(())
     random = np.random.default_rng(seed)
@@ -55,8 +48,8 @@ def check(
     codes = codes.copy()
     for variable, own in values.items():  # so that ends of intervals are exactly codes of rows
         codes[~np.isnan(codes[:, variable]), variable] = columns[variable].encode(own)
-    if most_columns is None:
-        most_columns = 2 if has_full_covariances(view.density) else len(names)
+    has_joint = has_full_covariances(view.density)
+    most_columns = 2 if has_joint and view.sets else len(names)
     drawn: list[_Drawn] = []
     for _ in range(MOST_TRIES * num_questions):
         if len(drawn) == num_questions:
@@ -78,7 +71,20 @@ def check(
         matches = count_rows(codes, weights, given, event)
         if matches.rows >= LEAST_ROWS:
             drawn.append(_Drawn(question, given, event, matches))
-    return Check(_receipts(view, drawn))
+    return Check(_counted(view, drawn) if has_joint and not view.sets else _receipts(view, drawn))
+
+
+def _counted(view: View, drawn: Sequence[_Drawn]) -> tuple[Receipt, ...]:
+    """Answers counted among exact samples: boxes of full covariances are slow integrals."""
+    generator = torch.Generator().manual_seed(0)
+    codes = view.density.sample(NUM_SAMPLES, generator=generator).double().numpy()
+    receipts = []
+    for question, given, event, matches in drawn:
+        found = count_rows(codes, np.ones(len(codes)), given, event)
+        share = found.share if found.rows else 0.0
+        error = 3 * math.sqrt(max(share * (1 - share), 1 / NUM_SAMPLES) / max(found.rows, 1))
+        receipts.append(Receipt(_words(question), share, error, question.num_columns, matches))
+    return tuple(receipts)
 
 
 def _receipts(view: View, drawn: Sequence[_Drawn]) -> tuple[Receipt, ...]:
@@ -148,9 +154,7 @@ def remember(view: View, columns: Sequence[Column], rows: Rows, held_out: Rows |
     some = held_out.x[:MOST_ROWS].numpy()
     weights = as_counts(held_out.weights[:MOST_ROWS].numpy())
     codes = _recoded(columns, view.schema.variables, some)
-    # Boxes of several columns of full covariances are integrals, which could take a minute.
-    most_columns = 1 if has_full_covariances(view.density) else None
-    found = check(view, codes, weights, AFTER_FIT, 0, most_columns)
+    found = check(view, codes, weights, AFTER_FIT, seed=0)
     return Memory(found if found.receipts else None, counts)
 
 
