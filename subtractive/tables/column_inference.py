@@ -13,9 +13,10 @@ from scipy.special import ndtr
 from subtractive.tables.column_types import Categories, ColumnType, Continuous, Ignored
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.grids import Grid, find_grid, step_text
+from subtractive.tables.normal_scores import normal_scores
 from subtractive.tables.reading import Content, Floats, RawColumn, Values
 from subtractive.tables.text_dates import find_format, parse_dates
-from subtractive.tables.transforms import affine, normal_scores
+from subtractive.tables.transforms import affine
 
 FEW_VALUES, ROWS_PER_VALUE = 10, 4  # numbers of few values that repeat are states,
 MANY_VALUES, ROWS_PER_STATE = 128, 100  # and so are more of them if they repeat often

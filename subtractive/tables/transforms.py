@@ -13,13 +13,9 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
-from scipy.special import ndtri
 
 from subtractive.tables.reading import Floats
 
-MOST_KNOTS = 1000
-ROWS_PER_KNOT = 32
-LEAST_KNOTS = 8
 REACH = 8.0  # robust standard deviations from the median after which a line becomes a logarithm
 # Exponents of tails stay below this, so that no code becomes an infinite number.
 _LARGEST_EXPONENT = 300.0
@@ -244,55 +240,6 @@ def affine(values: Floats, weights: Floats) -> Affine:
     if spread == 0:
         centre, spread = location_and_spread(values, weights)
     return Affine(centre, spread or 1.0, REACH)
-
-
-def normal_scores(
-    values: Floats, weights: Floats, cells: tuple[Floats, Floats], bounds: tuple[float, float]
-) -> NormalScores | None:
-    """The curve through a column's quantiles; ``None`` if it has too few different values.
-
-    Weights (n,) count rows. Numbers (n,) are spread over their ``cells``, lower and upper edges
-    (n,), which are the numbers themselves where a column has no resolution.
-    """
-    points, heights = _cumulative(values, weights, cells)
-    count = float(weights.sum())
-    knots = int(np.clip(count / ROWS_PER_KNOT, LEAST_KNOTS, MOST_KNOTS))
-    levels = (np.arange(knots) + 0.5) / knots
-    tail = levels[0] * 0.25 ** np.arange(1, 12)
-    tail = tail[tail * count >= 2]
-    levels = np.concatenate([tail[::-1], levels, 1 - tail])
-    places = np.interp(levels, heights, points)
-    gap = 1e-9 * max(points[-1] - points[0], np.abs(points).max() * 1e-6)
-    keep = [0]
-    for i in range(1, len(places)):
-        if places[i] - places[keep[-1]] > gap:
-            keep.append(i)
-    x, z = places[keep], ndtri(levels[keep])
-    low, high = bounds
-    inside = (x > low) & (x < high)
-    if inside.sum() < 2:
-        return None
-    x, z = x[inside], z[inside]
-    secants = np.diff(z) / np.diff(x)
-    inner = 2 / (1 / secants[:-1] + 1 / secants[1:])
-    slopes = np.concatenate([secants[:1], inner, secants[-1:]])
-    return NormalScores(tuple(x.tolist()), tuple(z.tolist()), tuple(slopes.tolist()), low, high)
-
-
-def _cumulative(
-    values: Floats, weights: Floats, cells: tuple[Floats, Floats]
-) -> tuple[Floats, Floats]:
-    """The distribution function of a column: where it bends, and how high it is there."""
-    distinct, first, which = np.unique(values, return_index=True, return_inverse=True)
-    shares = np.bincount(which, weights=weights) / weights.sum()
-    above = np.cumsum(shares)
-    lower, upper = cells[0][first], cells[1][first]
-    if bool((lower == upper).all()):
-        return distinct, above - shares / 2
-    points = np.stack([lower, upper], 1).ravel()
-    heights = np.stack([above - shares, above], 1).ravel()
-    points = np.maximum.accumulate(points)
-    return points, heights
 
 
 def location_and_spread(values: Floats, weights: Floats) -> tuple[float, float]:

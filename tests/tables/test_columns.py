@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import subtractive as sub
-from subtractive.tables.transforms import Affine, normal_scores
+from subtractive.tables.normal_scores import normal_scores
+from subtractive.tables.transforms import Affine
 
 RANDOM = np.random.default_rng(0)
 COUNT = 600
@@ -204,3 +205,23 @@ def test_what_is_masked_is_missing():
     one = quick().fit(masked)
     two = quick().fit(masked.filled(np.nan))
     np.testing.assert_array_equal(one.score_samples(masked), two.score_samples(masked))
+
+
+@pytest.mark.parametrize("is_spiky", [False, True])
+def test_smooth_columns_have_few_knots_and_rugged_ones_many(is_spiky):
+    random = np.random.default_rng(0)
+    column = random.normal(size=3000)
+    if is_spiky:  # half of the numbers are close to multiples of a fifth
+        near = np.rint(5 * column) / 5 + 1e-4 * random.normal(size=3000)
+        column = np.where(random.random(3000) < 0.5, column, near)
+    curve = normal_scores(column, np.ones(3000), (column, column), (-np.inf, np.inf))
+    assert (len(curve.knots) > 60) == is_spiky
+
+
+def test_held_out_numbers_are_as_likely_as_the_normal_law_makes_them():
+    """The price of learning the curve is small, also beside the law itself."""
+    random = np.random.default_rng(1)
+    column, fresh = random.normal(size=(2, 20_000))
+    curve = normal_scores(column, np.ones(20_000), (column, column), (-np.inf, np.inf))
+    excess = -0.5 * curve.forward(fresh) ** 2 + curve.log_abs_det_jacobian(fresh) + 0.5 * fresh**2
+    assert -0.003 < excess.mean() < 0.001  # 620 knots, one for 32 rows, cost 0.016 nats

@@ -1,0 +1,134 @@
+"""The curve from the numbers of a column to those of a standard normal, by its quantiles."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from subtractive.tables.reading import Floats
+from subtractive.tables.transforms import NormalScores
+
+# A curve has so many knots at least and at most, for so many rows each. Smooth columns need few:
+# every knot more is one more number that is learned from the rows, and learned wrong.
+LEAST_KNOTS, MOST_KNOTS, ROWS_PER_KNOT = 8, 1000, 32
+FEWER = 4  # times fewer knots are tried in turn
+FOLDS = 5  # in which numbers are held out to choose
+# Nats per row by which more knots must be better.
+WORTHWHILE = 1e-3
+
+
+class Distinct(NamedTuple):
+    """The different numbers of a column in their order, how many rows have each, (n,), and cells.
+
+    Cells are lower and upper edges (n,): the numbers themselves where there is no resolution.
+    """
+
+    values: Floats
+    counts: Floats
+    lower: Floats
+    upper: Floats
+
+    @classmethod
+    def of(cls, values: Floats, weights: Floats, cells: tuple[Floats, Floats]) -> Distinct:
+        """Of rows (n,) with weights (n,)."""
+        values, first, which = np.unique(values, return_index=True, return_inverse=True)
+        counts = np.bincount(which, weights=weights).astype(np.float64)
+        return cls(values, counts, cells[0][first], cells[1][first])
+
+    @property
+    def has_cells(self) -> bool:
+        """Whether numbers stand for cells."""
+        return not bool((self.lower == self.upper).all())
+
+    def with_counts(self, counts: Floats) -> Distinct:
+        """The numbers of which there are some, if so many rows have each."""
+        there = counts > 1e-9
+        return Distinct(*(part[there] for part in self._replace(counts=counts)))
+
+
+def normal_scores(
+    values: Floats, weights: Floats, cells: tuple[Floats, Floats], bounds: tuple[float, float]
+) -> NormalScores | None:
+    """The curve through a column's quantiles; ``None`` if it has too few different values.
+
+    Weights (n,) count rows. Numbers (n,) are spread over their ``cells``, lower and upper edges
+    (n,), which are the numbers themselves where a column has no resolution. The number of knots
+    is the one under which numbers that were held out are most likely.
+    """
+    distinct = Distinct.of(values, weights, cells)
+    most = int(np.clip(distinct.counts.sum() / ROWS_PER_KNOT, LEAST_KNOTS, MOST_KNOTS))
+    choices = [most]
+    while choices[-1] > LEAST_KNOTS:
+        choices.append(max(LEAST_KNOTS, choices[-1] // FEWER))
+    best, least = choices[-1], -math.inf
+    for knots in choices[::-1] if len(choices) > 1 else []:
+        score = _held_out_score(distinct, knots, bounds)
+        if score > least + WORTHWHILE:
+            best, least = knots, score
+    return _curve(distinct, best, bounds)
+
+
+def _held_out_score(distinct: Distinct, knots: int, bounds: tuple[float, float]) -> float:
+    """Mean log-density, or log-mass of cells, of rows under curves of the others."""
+    # Rows are dealt out number by number: the order in which they came may not matter.
+    times = np.maximum(np.rint(distinct.counts), 1).astype(int)
+    fold = np.random.default_rng(0).integers(0, FOLDS, int(times.sum()))
+    which = np.repeat(np.arange(len(times)), times)
+    total = 0.0
+    for number in range(FOLDS):
+        held = np.bincount(which[fold == number], minlength=len(times)) / times * distinct.counts
+        rest = distinct.with_counts(distinct.counts - held)
+        curve = _curve(rest, knots, bounds) if len(rest.values) >= 2 else None
+        if curve is None:
+            return -math.inf
+        judges = distinct.with_counts(held)
+        total += float(judges.counts @ _log_densities(curve, judges))
+    return total / float(distinct.counts.sum())
+
+
+def _log_densities(curve: NormalScores, held: Distinct) -> Floats:
+    if held.has_cells:
+        shares = ndtr(curve.forward(held.upper)) - ndtr(curve.forward(held.lower))
+        return np.asarray(np.log(np.maximum(shares, 1e-12)))
+    codes = curve.forward(held.values)
+    logs = -0.5 * codes**2 + curve.log_abs_det_jacobian(held.values)
+    return np.asarray(np.maximum(logs, -700.0))
+
+
+def _curve(distinct: Distinct, knots: int, bounds: tuple[float, float]) -> NormalScores | None:
+    points, heights = _cumulative(distinct)
+    count = float(distinct.counts.sum())
+    levels = (np.arange(knots) + 0.5) / knots
+    tail = levels[0] * 0.25 ** np.arange(1, 12)
+    tail = tail[tail * count >= 2]
+    levels = np.concatenate([tail[::-1], levels, 1 - tail])
+    places = np.interp(levels, heights, points)
+    gap = 1e-9 * max(points[-1] - points[0], np.abs(points).max() * 1e-6)
+    keep = [0]
+    for i in range(1, len(places)):
+        if places[i] - places[keep[-1]] > gap:
+            keep.append(i)
+    x, z = places[keep], ndtri(levels[keep])
+    low, high = bounds
+    inside = (x > low) & (x < high)
+    if inside.sum() < 2:
+        return None
+    x, z = x[inside], z[inside]
+    secants = np.diff(z) / np.diff(x)
+    inner = 2 / (1 / secants[:-1] + 1 / secants[1:])
+    slopes = np.concatenate([secants[:1], inner, secants[-1:]])
+    return NormalScores(tuple(x.tolist()), tuple(z.tolist()), tuple(slopes.tolist()), low, high)
+
+
+def _cumulative(distinct: Distinct) -> tuple[Floats, Floats]:
+    """The distribution function of a column: where it bends, and how high it is there."""
+    shares = distinct.counts / distinct.counts.sum()
+    above = np.cumsum(shares)
+    if not distinct.has_cells:
+        return distinct.values, above - shares / 2
+    points = np.stack([distinct.lower, distinct.upper], 1).ravel()
+    heights = np.stack([above - shares, above], 1).ravel()
+    return np.maximum.accumulate(points), heights
