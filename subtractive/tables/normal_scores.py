@@ -14,7 +14,7 @@ from subtractive.tables.transforms import NormalScores
 # A curve has so many knots at least and at most, for so many rows each. Smooth columns need few:
 # every knot more is one more number that is learned from the rows, and learned wrong.
 LEAST_KNOTS, MOST_KNOTS, ROWS_PER_KNOT = 8, 1000, 32
-FEWER = 4  # times fewer knots are tried in turn
+FEWER, FEWEST = 4, 16  # times fewer knots are tried in turn, down to so many
 FOLDS = 5  # in which numbers are held out to choose
 # Nats per row by which more knots must be better.
 WORTHWHILE = 1e-3
@@ -61,8 +61,8 @@ def normal_scores(
     distinct = Distinct.of(values, weights, cells)
     most = int(np.clip(distinct.counts.sum() / ROWS_PER_KNOT, LEAST_KNOTS, MOST_KNOTS))
     choices = [most]
-    while choices[-1] > LEAST_KNOTS:
-        choices.append(max(LEAST_KNOTS, choices[-1] // FEWER))
+    while choices[-1] > FEWEST:
+        choices.append(max(FEWEST, choices[-1] // FEWER))
     best, least = choices[-1], -math.inf
     for knots in choices[::-1] if len(choices) > 1 else []:
         score = _held_out_score(distinct, knots, bounds)
