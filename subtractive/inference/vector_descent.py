@@ -107,7 +107,7 @@ def _one_term(
     size = gram.diagonal().clamp(min=0).sqrt()
     safe = torch.where(size > 0, size, 1.0)
     values, vectors = torch.linalg.eigh(gram / (safe[:, None] * safe))
-    factor = size[:, None] * vectors * values.clamp(min=0).sqrt()  # (i, r)
+    factor: Tensor = size[:, None] * vectors * values.clamp(min=0).sqrt()  # (i, r)
     units, terms = factor.shape
     forms = own[..., None] * factor[:, None] * factor[None]  # (i, j, r)
     uniform = uniforms(len(vector), generator)

@@ -137,7 +137,9 @@ def _curves(edges: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
     angle = (torch.arange(_DEGREE + 1, dtype=mean.dtype) + 0.5) * (math.pi / (_DEGREE + 1))
     nodes = (angle.cos() + 1) / 2  # in the unit interval
     points = edges[:-1, None] + edges.diff()[:, None] * nodes  # (c, q)
-    values = torch.special.ndtr((points[:, None] - mean[:, None]) / scale[:, None])  # (c, k, q)
+    values: Tensor = torch.special.ndtr(
+        (points[:, None] - mean[:, None]) / scale[:, None]
+    )  # (c, k, q)
     # By way of Chebyshev polynomials, which interpolate well; their coefficients fall so fast
     # that powers lose no digits.
     order = torch.arange(_DEGREE + 1, dtype=mean.dtype)

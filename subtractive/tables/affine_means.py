@@ -65,7 +65,7 @@ def _beyond(mean: Tensor, scale: Tensor, bound: float, reach: float) -> Tensor:
     if math.isfinite(bound):
         return -excess
     # E[exp(x - end) - 1 - (x - end)] above the end.
-    tilted = (mean - end + 0.5 * scale.square() + torch.special.log_ndtr(scale - a)).exp()
+    tilted: Tensor = (mean - end + 0.5 * scale.square() + torch.special.log_ndtr(scale - a)).exp()
     return tilted - above - excess
 
 
