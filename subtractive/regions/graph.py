@@ -160,11 +160,10 @@ class RegionGraph:
                 regions.append(Region(entry["scope"]))
                 continue
             splits = entry.get("partitions") or [entry["children"]]
-            parts = [[index(child) for child in children] for children in splits]
+            parts = [[*map(index, children)] for children in splits]
             if not all(0 <= child < len(regions) for part in parts for child in part):
                 raise ValueError(f"region {len(regions)} has children that do not come before it.")
-            one = Region.joining(parts[0], regions)
-            several = [Partition(tuple(part)) for part in parts]
+            one, several = Region.joining(parts[0], regions), [Partition((*p,)) for p in parts]
             regions.append(one if len(parts) == 1 else Region(one.scope, several))
         return cls(tuple(regions))
 
