@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -17,7 +18,7 @@ SHADES = "Purples"  # light where nothing is
 PER_CENT = FuncFormatter(lambda share, _: f"{100 * share:.3g}%")
 SIZE = (3.6, 2.4)
 # How microseconds of a column are written.
-MOMENTS = {
+MOMENTS: dict[str, Callable[[float], str]] = {
     "date": lambda moment: str(pd.Timestamp(moment, unit="us").date()),
     "duration": lambda length: str(pd.Timedelta(length, unit="us")),
     "time": lambda length: str(pd.Timedelta(length, unit="us")).split()[-1][:5],
