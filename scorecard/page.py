@@ -57,17 +57,18 @@ def today() -> str:
 
 
 def commit() -> str:
-    """The commit that was measured, with a plus if files were changed."""
+    """The commit that was measured, with a plus if files other than the results were changed."""
     try:
-        return subprocess.run(
-            ["git", "describe", "--always", "--dirty=+"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
+        name = _git("describe", "--always")
+        own = [f":!{path.relative_to(ROOT)}" for path in (PAGE, RECORD)]
+        return name + ("+" if _git("status", "--porcelain", "--", ".", *own) else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def read_record(path: Path = RECORD) -> dict[int, dict[str, Any]]:

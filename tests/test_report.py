@@ -72,6 +72,13 @@ def hostile(random):
     return frame.assign(**{HOSTILE[4]: random.random(80) < 0.5})
 
 
+def written_dates(random):
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(random.integers(0, 900, 80), "D")
+    frame = pd.DataFrame({"day": days.strftime("%Y-%m-%d"), "x": random.normal(size=80)})
+    frame.loc[3, "day"] = None
+    return frame
+
+
 TABLES = {
     make.__name__: make
     for make in (
@@ -82,6 +89,7 @@ TABLES = {
         with_constants,
         fifty_columns,
         hostile,
+        written_dates,
     )
 }
 HEADINGS = [

@@ -9,8 +9,8 @@ from scorecard.__main__ import main, run
 from scorecard.all_checks import CHECKS
 from scorecard.check import Check, Outcome, Size, worst
 
-# Those whose quick form takes many seconds: processes, torchrun, or pytest within pytest.
-LONG = {12, 13, 14, 17, 18, 19, 21, 24}
+# Those whose quick form takes more than two seconds: many fits, processes, pytest within pytest.
+LONG = {12, 13, 14, 15, 16, 17, 18, 19, 21, 23, 24, 27}
 
 
 def test_there_are_twenty_seven_checks():

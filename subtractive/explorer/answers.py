@@ -51,7 +51,7 @@ class Answers:
         subset = None
         if table is not None:
             model._read(table)  # refuses a table of other columns
-            subset = Subset.of(columns, read_table(table))
+            subset = Subset.of(columns, model._view().schema.dated(read_table(table)))
         return cls(model, columns, Curves.of(columns), log_total(model._view()), subset, path)
 
     def page(self) -> Answer:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
+import numpy.typing as npt
 
 from subtractive.explorer.columns import ShownColumn
 from subtractive.tables.columns import Numeric
@@ -27,7 +28,7 @@ class Curve:
     key: str
     codes: Floats  # (q,), of numbers from left to right, then of atoms; or of states
     stretch: Floats  # (q,), what turns densities of codes into those of numbers; 1 for the others
-    is_number: Floats  # (q,), whether it has a density
+    is_number: npt.NDArray[np.bool_]  # (q,), whether it has a density
 
     @classmethod
     def of(cls, shown: ShownColumn) -> Curve:
@@ -65,7 +66,7 @@ class Curves:
         return cls({shown.name: Curve.of(shown) for shown in columns})
 
     def given(
-        self, view: View, given: Mapping[Any, object], names: Sequence[Hashable]
+        self, view: View, given: Mapping[Any, object] | None, names: Sequence[Hashable]
     ) -> tuple[float, dict[str, dict[str, list[float]]]]:
         """log of the weight of what is given, and by key the curves of some columns."""
         narrowed = view.narrowed(given) if given else view
@@ -73,7 +74,7 @@ class Curves:
         points = {place: self.by_name[name].codes for name, place in places.items()}
         log_weight, heights = weigh_heights(narrowed.density, narrowed.evidence, points)
         if math.isinf(log_weight):
-            raise ValueError(impossible(given))
+            raise ValueError(impossible(given or {}))
         told = {name: self.by_name[name].describe(heights[at]) for name, at in places.items()}
         return log_weight, {self.by_name[name].key: curve for name, curve in told.items()}
 

@@ -40,7 +40,8 @@ def calibration(
     """
     for name in columns or ():
         check_column(model, name, "calibration")
-    found = pit_values(model._view(), model._read(data))
+    view = model._view()
+    found = pit_values(view, view.schema.dated(model._read(data)))
     return draw_calibration(
         axes_for(ax, (4.8, 2.8)), found if columns is None else found[list(columns)]
     )

@@ -74,7 +74,8 @@ def matching(
     """The rows of a table in which what is given holds; ``None`` without a table."""
     if data is None:
         return None
-    view, table = model._view(), model._read(data)
+    view = model._view()
+    table = view.schema.dated(model._read(data))
     if not given:
         return table
     codes = encode(view, table).x.numpy()

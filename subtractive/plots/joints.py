@@ -9,11 +9,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
-from matplotlib.ticker import MaxNLocator
 
 from subtractive.plots.columns import check_column, codes_of, marginals, matching
 from subtractive.plots.labels import label, value_label
-from subtractive.plots.style import SHADES, axes_for
+from subtractive.plots.style import SHADES, axes_for, set_ticks
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.reading import Floats
@@ -110,7 +109,7 @@ def draw_shades(ax: Axes, sides: Sequence[Side], heights: Floats) -> None:
             names = [value_label(value, 14) for value in side.column.values]
             axis.set_ticks(range(len(names)), names, fontsize=8)
         else:
-            axis.set_major_locator(MaxNLocator(most))
+            set_ticks(axis, side.column.kind, most)
     if isinstance(across.column, States) and sum(map(len, map(str, across.column.values))) > 24:
         ax.tick_params("x", labelrotation=40)
     ax.set_xlabel(label(across.name, 30), fontsize=9)

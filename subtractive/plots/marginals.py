@@ -20,7 +20,15 @@ from subtractive.plots.columns import (
     numbers_of,
 )
 from subtractive.plots.labels import label, value_label
-from subtractive.plots.style import DATA, MODEL, PER_CENT, axes_for, legend, without_heights
+from subtractive.plots.style import (
+    DATA,
+    MODEL,
+    PER_CENT,
+    axes_for,
+    legend,
+    set_ticks,
+    without_heights,
+)
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.reading import Floats
 from subtractive.tables.table_density import TableQueries
@@ -76,7 +84,7 @@ def draw_numbers(ax: Axes, found: Marginal, values: Floats | None) -> None:
     ax.plot(found.points, found.density, color=MODEL, lw=1.5, label="model")
     ax.set_ylim(0, 1.08 * max(tallest, top_of(found.density, tallest)) or 1.0)
     without_heights(ax)
-    ax.xaxis.set_major_locator(MaxNLocator(5))
+    set_ticks(ax.xaxis, found.column.kind, 5)
     if found.values:
         draw_atoms(ax, found, values)
     else:

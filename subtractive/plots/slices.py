@@ -6,12 +6,11 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
 from subtractive.plots.columns import Marginal, check_column, marginals
 from subtractive.plots.labels import label, value_label
 from subtractive.plots.marginals import top_of
-from subtractive.plots.style import CYCLE, PER_CENT, axes_for, legend, without_heights
+from subtractive.plots.style import CYCLE, PER_CENT, axes_for, legend, set_ticks, without_heights
 from subtractive.tables.columns import States
 from subtractive.tables.table_density import TableQueries
 
@@ -54,7 +53,7 @@ def slices(
         typical = float(np.median([one.density.max() for one in found]))
         ax.set_ylim(0, 1.08 * max(top_of(one.density, 1.5 * typical) for one in found) or 1.0)
         without_heights(ax)
-        ax.xaxis.set_major_locator(MaxNLocator(5))
+        set_ticks(ax.xaxis, found[0].column.kind, 5)
     ax.set_xlabel(label(column, 40), fontsize=9)
     legend(ax, title=label(by), title_fontsize=8)
     return ax

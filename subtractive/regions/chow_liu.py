@@ -130,7 +130,9 @@ def maximum_spanning_tree(weights: Floats) -> list[tuple[int, int]]:
     order = np.argsort(-weights[rows, columns], kind="stable")
     ranks = np.empty(len(order))
     ranks[order] = np.arange(1, len(order) + 1)  # all different, and none is zero: no edge
-    graph = csr_array((ranks, (rows, columns)), shape=weights.shape)
+    # Older versions of scipy know the tree of graphs with short numbers of nodes only.
+    places = rows.astype(np.int32), columns.astype(np.int32)
+    graph = csr_array((ranks, places), shape=weights.shape)
     tree = minimum_spanning_tree(graph).tocoo()
     return sorted(zip(tree.row.tolist(), tree.col.tolist(), strict=True))
 

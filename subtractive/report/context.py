@@ -94,9 +94,14 @@ class Context:
         assert isinstance(column, Numeric)
         return column
 
+    @cached_property
+    def dated(self) -> Table:
+        """The table, its dates that are held as text as dates."""
+        return self.schema.dated(self.table)
+
     def raw(self, variable: int) -> RawColumn:
-        """The column of a variable as it is in the table."""
-        return self.table.columns[self.schema.names.index(self.name(variable))]
+        """The column of a variable as it is in the table, dates as dates."""
+        return self.dated.columns[self.schema.names.index(self.name(variable))]
 
     def values(self, variable: int) -> Floats:
         """A continuous column in users' units, (n,), NaN where missing."""

@@ -68,7 +68,7 @@ class Fidelity:
 def measure(context: Context) -> Fidelity:
     """Compare a model with a table in three ways."""
     view = context.model._view()
-    pit = pit_values(view, context.table, context.seed)
+    pit = pit_values(view, context.dated, context.seed)
     codes = context.codes
     if context.table.num_rows < FEWEST_ROWS or np.isnan(codes).all(0).any():
         return Fidelity(pit, None, None)

@@ -14,7 +14,16 @@ from matplotlib.ticker import MaxNLocator
 from subtractive.plots.columns import edges_between, heights_of, marginals
 from subtractive.plots.labels import label
 from subtractive.plots.marginals import top_of
-from subtractive.plots.style import DATA, MODEL, OTHER, SHADES, panel, quiet, without_heights
+from subtractive.plots.style import (
+    DATA,
+    MODEL,
+    OTHER,
+    SHADES,
+    panel,
+    quiet,
+    set_ticks,
+    without_heights,
+)
 from subtractive.report.baselines import Comparison
 from subtractive.report.context import Context, Rows, num_states
 from subtractive.tables.columns import States
@@ -97,7 +106,7 @@ def curves_by_state(context: Context, number: int, group: int) -> Figure:
         axes.set_xlim(found.points[0], found.points[-1])
         without_heights(quiet(axes))
         axes.set_ylabel(names[one], fontsize=8, rotation=0, ha="right", va="center")
-    axes.xaxis.set_major_locator(MaxNLocator(5))
+    set_ticks(axes.xaxis, column.kind, 5)
     axes.set_xlabel(label(context.name(number), 30), fontsize=9)
     return figure
 

@@ -10,7 +10,7 @@ import torch
 
 from subtractive.plots.calibration import draw_calibration
 from subtractive.plots.labels import short
-from subtractive.plots.style import panel
+from subtractive.plots.style import MOMENTS, panel
 from subtractive.report.blocks import (
     Beside,
     Block,
@@ -31,6 +31,7 @@ from subtractive.tables.validation import read_table
 
 MOST_SHOWN, FEW_ROWS = 12, 5
 LONG_NUMBER = re.compile(r"\d+\.\d{4,}")
+MICROSECONDS = re.compile(r"-?\b\d{14,16}(\.\d+)?\b")  # since 1970
 
 
 def overview(context: Context) -> Section:
@@ -118,7 +119,10 @@ def _judged(context: Context, fidelity: Fidelity) -> list[list[str]]:
     if fidelity.questions is not None:
         asked = fidelity.questions
         worst = min(asked.receipts, key=lambda receipt: receipt.p_value or 0.0)
-        question = LONG_NUMBER.sub(lambda found: number(float(found[0])), worst.question)
+        question = worst.question
+        if any(column.kind == "date" for column in context.schema.variables):
+            question = MICROSECONDS.sub(lambda found: MOMENTS["date"](float(found[0])), question)
+        question = LONG_NUMBER.sub(lambda found: number(float(found[0])), question)
         words = f"95 % would be right by chance. Furthest off: {short(question, 120)}"
         words += (
             f" = {number(worst.probability, 2)}, in the table {number(worst.share or 0.0, 2)}."

@@ -142,6 +142,10 @@ class Schema:
             return raw
         return replace(raw, values=parse_dates(raw.values, fmt), content=Content.DATE)
 
+    def dated(self, table: Table) -> Table:
+        """A table with the names of this schema, its dates that are held as text as dates."""
+        return table._replace(columns=tuple(map(self.as_dates, table.columns)))
+
     def encode_table(self, table: Table) -> Encoded:
         """A whole table with the columns of this schema, by their order."""
         renamed = [

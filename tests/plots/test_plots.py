@@ -247,3 +247,19 @@ def test_a_drawn_tree_has_few_leaves_which_are_all_columns(graph):
         leaves += [] if branch.children else [branch]
     assert len(leaves) == root.num_leaves == min(graph.num_variables, 30)
     assert sum(leaf.size for leaf in leaves) == graph.num_variables
+
+
+def test_dates_are_written_as_dates_also_if_the_table_holds_text():
+    random = np.random.default_rng(0)
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(random.integers(0, 900, 120), "D")
+    table = pd.DataFrame({"day": days, "x": random.normal(size=120)})
+    for frame in (table, table.assign(day=days.strftime("%Y-%m-%d"))):
+        model = sub.SubtractiveMixture(2, structure="binary", max_epochs=1, random_state=0)
+        model.fit(frame)
+        ax = sub.plots.marginal(model, "day", data=frame)
+        assert ax.xaxis.get_major_formatter()(1577836800e6) == "2020-01-01"
+        assert np.sum(ax.patches[0].get_data().values) > 0
+        ax = sub.plots.joint(model, "day", "x", data=frame)
+        assert ax.xaxis.get_major_formatter()(1577836800e6) == "2020-01-01"
+        sub.plots.calibration(model, frame)
+    plt.close("all")

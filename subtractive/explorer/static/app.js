@@ -24,6 +24,7 @@ class Page {
     this.seed = 0;
     this.asked = null; // when the newest change was made that is not drawn yet
     this.isAsking = false;
+    this.drawRest = () => {}; // columns out of sight wait until no change is waiting
     this.later = null;
     this.slower = new AbortController();
     this.listen();
@@ -115,15 +116,19 @@ class Page {
       }
     }
     this.isAsking = false;
+    afterPainting(() => this.isAsking || this.drawRest());
     this.later = setTimeout(() => this.askSlower(), PAUSE);
   }
 
   draw(answer, given) {
     document.body.classList.remove("failed");
-    for (const card of this.cards) {
+    const draw = (card) => {
       const { key } = card.column;
       card.draw(answer.columns[key], answer.data?.columns[key], given[key]);
-    }
+    };
+    const rest = this.cards.filter((card) => !isInSight(card));
+    this.cards.filter(isInSight).forEach(draw);
+    this.drawRest = () => rest.forEach(draw);
     this.showAnswer(answer, given);
     byId("python").textContent = answer.python;
     byId("shell").textContent = answer.shell ?? "The command line has no words for this selection.";
@@ -184,10 +189,6 @@ class Page {
 
   // Columns in sight come first.
   async askSummaries(given, signal) {
-    const isInSight = (card) => {
-      const { top, bottom } = card.element.getBoundingClientRect();
-      return bottom > 0 && top < innerHeight;
-    };
     const cards = [...this.cards.filter(isInSight), ...this.cards.filter((card) => !isInSight(card))];
     for (let start = 0; start < cards.length; start += AT_ONCE) {
       const some = cards.slice(start, start + AT_ONCE);
@@ -228,6 +229,11 @@ class Page {
       row.forEach((cell) => add(line, "td", cell));
     }
   }
+}
+
+function isInSight(card) {
+  const { top, bottom } = card.element.getBoundingClientRect();
+  return bottom > 0 && top < innerHeight;
 }
 
 // A frame is painted after its callbacks have run.
