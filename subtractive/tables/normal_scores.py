@@ -16,8 +16,8 @@ from subtractive.tables.transforms import NormalScores
 LEAST_KNOTS, MOST_KNOTS, ROWS_PER_KNOT = 8, 1000, 32
 FEWER, FEWEST = 4, 16  # times fewer knots are tried in turn, down to so many
 FOLDS = 5  # in which numbers are held out to choose
-# Nats per row by which more knots must be better.
-WORTHWHILE = 1e-3
+# Nats per row by which more knots, which samples look better with, may be worse.
+ALIKE = 1e-3
 
 
 class Distinct(NamedTuple):
@@ -63,11 +63,10 @@ def normal_scores(
     choices = [most]
     while choices[-1] > FEWEST:
         choices.append(max(FEWEST, choices[-1] // FEWER))
-    best, least = choices[-1], -math.inf
-    for knots in choices[::-1] if len(choices) > 1 else []:
-        score = _held_out_score(distinct, knots, bounds)
-        if score > least + WORTHWHILE:
-            best, least = knots, score
+    best = most
+    if len(choices) > 1:
+        scores = [_held_out_score(distinct, knots, bounds) for knots in choices]
+        best = next(k for k, s in zip(choices, scores, strict=True) if s >= max(scores) - ALIKE)
     return _curve(distinct, best, bounds)
 
 
