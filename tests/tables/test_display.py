@@ -3,6 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
+from sklearn.utils.fixes import parse_version
 
 import subtractive as sub
 from subtractive.io.html import html_table
@@ -57,7 +59,8 @@ def test_fitted_estimators_show_their_columns_and_others_scikit_learns_diagram(m
     assert "<td>height</td>" in page
     assert "best epoch" in page
     assert "fitted: " not in sub.SubtractiveMixture()._html_repr()
-    assert model._repr_mimebundle_()["text/html"].count("<table>") >= 1
+    if parse_version(sklearn.__version__) >= parse_version("1.7"):  # which asks for our view
+        assert model._repr_mimebundle_()["text/html"].count("<table>") >= 1
 
 
 def test_long_tables_are_cut():
