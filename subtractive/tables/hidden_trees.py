@@ -57,7 +57,7 @@ WORTHWHILE, LUCK = 1e-3, 3e-3
 REACH = 0.2
 # The weight of the broad component, which is rarely drawn from: one of its rows in a thousand
 # would change the correlations of samples. And its widths as multiples of those of the columns.
-BROAD_SHARE, BROAD_WIDTH = 1e-5, 3.0
+BROAD_SHARE, BROAD_WIDTH = 1e-5, 2.0
 
 
 class Trained(NamedTuple):
