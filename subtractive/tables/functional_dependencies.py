@@ -25,7 +25,11 @@ Codes = npt.NDArray[np.int64]
 @final
 @dataclass(frozen=True)
 class FunctionalDependency:
-    """A column whose value follows from those of other columns, in every row of a table."""
+    """A column whose value follows from those of other columns, in every row of a table.
+
+    >>> str(FunctionalDependency("total", ("a", "b"), (1, -1)))
+    'total = a - b'
+    """
 
     column: Hashable
     determined_by: tuple[Hashable, ...]
