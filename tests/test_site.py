@@ -33,6 +33,7 @@ INTERNAL = {
     "log_weight",
     "product_expectations",
     "sample_given",
+    "weigh_and_expect",
 }
 
 
