@@ -50,7 +50,6 @@ from .regions.chow_liu import chow_liu_tree as chow_liu_tree
 from .regions.graph import RegionGraph as RegionGraph
 from .regions.trees import flat as flat
 from .regions.trees import linear_tree as linear_tree
-from .regions.trees import quad_graph as quad_graph
 from .regions.trees import quad_tree as quad_tree
 from .regions.trees import random_binary_tree as random_binary_tree
 from .report.page import write_report as write_report

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 
 import subtractive as sub
-from subtractive.tables.estimator import encode_rows
 from subtractive.tables.queries import draw_seed
+from subtractive.tables.training_data import encode_rows
 from subtractive.tables.training_rows import split
 from subtractive.tables.validation import read_table
 

@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits
 import subtractive as sub
 
 graphs = {
-    "quad graph": sub.quad_graph(4, 4),
+    "quad graph": sub.regions.quad_graph(4, 4),
     "quad tree": sub.quad_tree(4, 4, num_children=2),
 }
 for name, graph in graphs.items():

@@ -48,7 +48,7 @@ def load() -> Digits:
 def region_graph(structure: str, rows: Tensor, seed: int) -> sub.RegionGraph:
     """A region graph over the pixels; only the random one depends on the seed."""
     if structure == "quad graph":
-        return sub.quad_graph(SIDE, SIDE)
+        return sub.regions.quad_graph(SIDE, SIDE)
     if structure == "chow-liu":
         return sub.chow_liu_tree(rows.numpy())
     if structure == "linear":

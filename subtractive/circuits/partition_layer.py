@@ -21,7 +21,7 @@ class PartitionLayer(Layer):
     Its children are those of all partitions in their order, two of each. A sum over different
     partitions is no circuit when squared: this layer is for monotonic circuits.
 
-    >>> circuit = sub.Circuit(sub.quad_graph(2, 2), sub.Categorical(3), num_units=4,
+    >>> circuit = sub.Circuit(sub.regions.quad_graph(2, 2), sub.Categorical(3), num_units=4,
     ...     weights=sub.positive_weights)
     >>> circuit.sum_layers[-1].weights().shape  # two partitions of four units each
     torch.Size([1, 1, 8])

@@ -43,8 +43,8 @@ class Evidence:
         """Whether nothing at all is known of any row."""
         if self.states or is_batched(self.observed) or bool(self.observed.any()):
             return False
-        bounds = (bound for bound in (self.lower, self.upper) if bound is not None)
-        return not any(bool(bound.isfinite().any()) for bound in bounds)
+        is_low = self.lower is None or bool(self.lower.isneginf().all())
+        return is_low and (self.upper is None or bool(self.upper.isposinf().all()))
 
     def rows(self, rows: Tensor) -> Evidence:
         """The evidence of some rows."""

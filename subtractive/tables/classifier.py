@@ -17,15 +17,12 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from subtractive.tables.class_densities import LabelledTable, learn_classes
 from subtractive.tables.column_types import DataWarning
 from subtractive.tables.containers import AnyTable
-from subtractive.tables.estimator import (
-    SubtractiveMixture,
-    recipe_of,
-    unchanged_on_failure,
-)
+from subtractive.tables.estimator import SubtractiveMixture
 from subtractive.tables.reading import Floats, RandomState, Table
+from subtractive.tables.recipe import Recipe
 from subtractive.tables.schema import Schema
 from subtractive.tables.table_density import TableDensity
-from subtractive.tables.validation import check_weights, read_table
+from subtractive.tables.validation import check_weights, read_table, unchanged_on_failure
 
 
 @final
@@ -91,7 +88,7 @@ class SubtractiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         counts = weights > 0
         classes, codes = np.unique(labels[counts], return_inverse=True)
         base = SubtractiveMixture() if self.estimator is None else self.estimator
-        recipe = recipe_of(base)
+        recipe = Recipe.of(base)
         schema = Schema.of(table.rows(counts), weights[counts], base.schema, base.unknown)
         totals = np.bincount(codes, weights=weights[counts]).astype(np.float64)
         log_priors = self._log_priors(totals)

@@ -14,7 +14,7 @@ from subtractive.tables.column_types import Categories, ColumnType, Continuous, 
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.grids import Grid, find_grid, step_text
 from subtractive.tables.normal_scores import normal_scores
-from subtractive.tables.reading import Content, Floats, RawColumn, Values
+from subtractive.tables.reading import Content, Floats, RawColumn, Values, check_finite
 from subtractive.tables.text_dates import find_format, parse_dates
 from subtractive.tables.transforms import affine
 
@@ -28,7 +28,6 @@ NEIGHBOURS = 4
 # A bound is there if a normal distribution would have put so many rows beyond it.
 MISSED_ROWS = 3.0
 LOWER_BOUNDS, UPPER_BOUNDS = (0.0,), (0.0, 1.0, 100.0)
-_LARGEST_NUMBER = 1e300
 WORDS = {
     Content.REAL: "continuous",
     Content.WHOLE: "whole",
@@ -130,20 +129,6 @@ def _text_date(raw: RawColumn, fmt: str, declared: ColumnType | None, rules: Rul
     column, reason = _number(dates, declared, rules)
     assert isinstance(column, Numeric | States)
     return Found(replace(column, text_format=fmt), f"dates written as {fmt}; {reason}")
-
-
-def check_finite(raw: RawColumn) -> None:
-    """Infinities, and numbers near the end of what a double can hold, have no density."""
-    if not raw.content.is_number:
-        return
-    with np.errstate(invalid="ignore"):
-        wrong = np.abs(raw.values) > _LARGEST_NUMBER
-    if bool(wrong.any()):
-        row = int(wrong.nonzero()[0][0])
-        raise ValueError(
-            f"column {raw.name!r} holds {raw.values[row]} in row {row}: infinity, or a number "
-            "beyond 1e300, has no density. Replace it, or mark it as missing with NaN."
-        )
 
 
 def _discrete(raw: RawColumn, present: Values) -> Found:

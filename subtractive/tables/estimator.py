@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self, final
 
 import numpy as np
-import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import Tags, estimator_html_repr
@@ -43,8 +41,9 @@ from subtractive.tables.remembered_counts import RememberedCounts
 from subtractive.tables.schema import Schema
 from subtractive.tables.schema_description import describe_schema
 from subtractive.tables.table_density import TableQueries
-from subtractive.tables.training_rows import Rows, merge, split
-from subtractive.tables.validation import check_weights, read_table
+from subtractive.tables.training_data import encode_rows
+from subtractive.tables.training_rows import split
+from subtractive.tables.validation import check_weights, read_table, unchanged_on_failure
 from subtractive.tables.view import View
 
 
@@ -160,7 +159,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         ``partial`` is an estimator with the best model so far, or None.
         """
         with unchanged_on_failure(self):
-            self._learn(X, sample_weight, recipe_of(self), draw_seed(self.random_state))
+            self._learn(X, sample_weight, Recipe.of(self), draw_seed(self.random_state))
         return self
 
     def fit_pieces(self, pieces: Pieces, *, sample_rows: int = 100_000) -> Self:
@@ -182,7 +181,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         """
         whole_number("sample_rows", sample_rows, 20)
         with unchanged_on_failure(self):
-            self._learn_pieces(pieces, sample_rows, recipe_of(self))
+            self._learn_pieces(pieces, sample_rows, Recipe.of(self))
         return self
 
     def partial_fit(self, X: AnyTable, y: object = None, sample_weight: object = None) -> Self:
@@ -190,7 +189,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
 
         The first call infers the schema and chooses the structure from its rows.
         """
-        recipe = replace(recipe_of(self), max_epochs=1)
+        recipe = replace(Recipe.of(self), max_epochs=1)
         with unchanged_on_failure(self):
             if not hasattr(self, "density_"):
                 self._learn(X, sample_weight, recipe, draw_seed(self.random_state))
@@ -233,11 +232,6 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         write_tensors(path, "model", self.density_.state_dict(), description)
 
     @available_if(_has_states)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: AnyTable, column: Hashable) -> pd.DataFrame:
-        """The probabilities of a column's values given the other columns of each row."""
-        index = getattr(X, "index", None)
-        return queries.predict_proba(self._view(), self._read(X), column, index)
-
     def _html_repr(self) -> str:
         """What notebooks show: of a fitted model its columns, else scikit-learn's diagram."""
         if not hasattr(self, "density_"):
@@ -334,52 +328,3 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         check_is_fitted(self)
         memory = Memory(self.check_, self.counts_)
         return View(self.schema_, self.density_, self.schema_.names, memory=memory)
-
-
-def recipe_of(mixture: SubtractiveMixture) -> Recipe:
-    """The settings of an estimator, checked."""
-    return Recipe(
-        mixture.kind,
-        mixture.structure,
-        mixture.n_components,
-        mixture.n_squares,
-        mixture.n_structures,
-        mixture.covariance,
-        mixture.effort,
-        mixture.max_epochs,
-        mixture.validation_fraction,
-        bool(mixture.verbose),
-    )
-
-
-def learn_table(
-    recipe: Recipe, schema: Schema, table: Table, weights: Floats, seed: int
-) -> Learned:
-    """Train a density on the rows of a table."""
-    rows = encode_rows(schema, table, weights)
-    return ModelSelection(recipe, seed).learn(rows, schema.variables)
-
-
-def encode_rows(schema: Schema, table: Table, weights: Floats) -> Rows:
-    """Rows to train on; impossible ones are refused."""
-    encoded = schema.encode_table(table)
-    for name, wrong in encoded.impossible.items():
-        values = table.columns[schema.names.index(name)].values[wrong].tolist()
-        raise ValueError(
-            f"column {name!r} holds {values[0]!r} "
-            "in training, which the schema excludes: by its bounds or its largest count, because "
-            "it was constant, or the copy of another column. Fit anew, or correct the schema."
-        )
-    jacobian = torch.from_numpy(encoded.log_abs_det_jacobian)
-    return merge(Rows(encoded.x, torch.from_numpy(weights), jacobian))
-
-
-@contextmanager
-def unchanged_on_failure(estimator: BaseEstimator) -> Iterator[None]:
-    """Put an estimator back as it was if what is done with it fails."""
-    before = dict(estimator.__dict__)
-    try:
-        yield
-    except BaseException:
-        estimator.__dict__ = before
-        raise

@@ -12,8 +12,9 @@ from subtractive.densities.base import Density
 from subtractive.io.schema import check_facts
 from subtractive.learning.history import Epoch, History
 from subtractive.storage import read_density
-from subtractive.tables.estimator import SubtractiveMixture, recipe_of
+from subtractive.tables.estimator import SubtractiveMixture
 from subtractive.tables.memory import memory_from
+from subtractive.tables.recipe import Recipe
 from subtractive.tables.schema import ERROR, MISSING
 from subtractive.tables.stored_schema import describing_a_table, read_schema
 
@@ -39,7 +40,7 @@ def load(path: str | os.PathLike[str]) -> Density | SubtractiveMixture:
 
 def _estimator(data: Mapping[str, Any], density: Density) -> SubtractiveMixture:
     estimator = SubtractiveMixture(**_parameters(data["parameters"]))
-    recipe_of(estimator)  # which checks the settings
+    Recipe.of(estimator)  # which checks the settings
     schema = read_schema(data["schema"], density)
     estimator.schema_, estimator.density_ = schema, density
     estimator.history_ = _history(data["history"])

@@ -23,9 +23,11 @@ from subtractive.tables.candidates import Candidate, Candidates
 from subtractive.tables.columns import Column
 from subtractive.tables.effort import EFFORTS, Budget, seconds_of
 from subtractive.tables.hidden_trees import HiddenTrees
+from subtractive.tables.reading import Floats, Table
 from subtractive.tables.recipe import Recipe
 from subtractive.tables.scale_limits import limit_scales, scale_limits
-from subtractive.tables.training_data import Data
+from subtractive.tables.schema import Schema
+from subtractive.tables.training_data import Data, encode_rows
 from subtractive.tables.training_rows import DitheredBatches, Rows, batch_size, split
 from subtractive.tables.weight_average import WeightAverage
 
@@ -204,3 +206,11 @@ def in_table_units(history: History, data: Data) -> History:
         for epoch in history.epochs
     ]
     return replace(history, epochs=epochs, best_score=history.best_score + valid)
+
+
+def learn_table(
+    recipe: Recipe, schema: Schema, table: Table, weights: Floats, seed: int
+) -> Learned:
+    """Train a density on the rows of a table."""
+    rows = encode_rows(schema, table, weights)
+    return ModelSelection(recipe, seed).learn(rows, schema.variables)

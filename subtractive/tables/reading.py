@@ -22,6 +22,8 @@ Values: TypeAlias = npt.NDArray[Any]  # (n,): float64 with NaN, or objects with 
 
 # float64 cannot tell larger whole numbers apart.
 _LARGEST_WHOLE = 2.0**53
+# Beyond it powers of numbers overflow.
+_LARGEST_NUMBER = 1e300
 TOO_LARGE = "its whole numbers are beyond 2**53, where double precision cannot tell them apart"
 
 
@@ -288,3 +290,17 @@ def _objects(values: Sequence[object]) -> Values:
 
 def _other(values: Sequence[object], name: Hashable, note: str) -> RawColumn:
     return RawColumn(name, _objects(values), Content.OTHER, note=note)
+
+
+def check_finite(raw: RawColumn) -> None:
+    """Infinities, and numbers near the end of what a double can hold, have no density."""
+    if not raw.content.is_number:
+        return
+    with np.errstate(invalid="ignore"):
+        wrong = np.abs(raw.values) > _LARGEST_NUMBER
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0][0])
+        raise ValueError(
+            f"column {raw.name!r} holds {raw.values[row]} in row {row}: infinity, or a number "
+            "beyond 1e300, has no density. Replace it, or mark it as missing with NaN."
+        )

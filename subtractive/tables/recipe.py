@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from subtractive.numerics.validation import whole_number
 from subtractive.tables.effort import seconds_of
@@ -58,6 +58,22 @@ class Recipe:
                 "validation_fraction must be at least 0 and below 1, got "
                 f"{self.validation_fraction!r}."
             )
+
+    @classmethod
+    def of(cls, estimator: Any) -> Recipe:  # noqa: ANN401 - a SubtractiveMixture
+        """The settings of an estimator, checked."""
+        return cls(
+            estimator.kind,
+            estimator.structure,
+            estimator.n_components,
+            estimator.n_squares,
+            estimator.n_structures,
+            estimator.covariance,
+            estimator.effort,
+            estimator.max_epochs,
+            estimator.validation_fraction,
+            bool(estimator.verbose),
+        )
 
     @property
     def is_open(self) -> bool:

@@ -16,12 +16,11 @@ import torch
 from torch import Tensor
 
 from subtractive.tables.code_sets import CodeSet
-from subtractive.tables.column_inference import check_finite
 from subtractive.tables.column_types import DataWarning
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.containers import AnyTable, Container, as_objects
 from subtractive.tables.grids import step_text
-from subtractive.tables.reading import Content, Floats, RawColumn, Table, Values
+from subtractive.tables.reading import Content, Floats, RawColumn, Table, Values, check_finite
 from subtractive.tables.schema_inference import infer_parts, listed
 from subtractive.tables.text_dates import format_dates, parse_dates
 from subtractive.tables.validation import check_weights, read_table
@@ -303,7 +302,7 @@ def _add(
 ) -> npt.NDArray[np.bool_]:
     """Write a column's codes and slopes where there are none yet; the rows that cannot be."""
     possible = column.possible(raw.values)
-    values = raw.values if bool(possible.all()) else _without(raw.values, ~possible)
+    values = np.where(possible, raw.values, np.nan)
     own = column.encode(values)
     new = np.isnan(codes)
     differs = ~new & ~np.isnan(own) & (own != codes)
@@ -324,9 +323,3 @@ def _sets(column: Column, raw: RawColumn) -> dict[int, CodeSet]:
         low = column.beside(low, 1) if low_is_open else low
         sets[row] = column.between(low, column.beside(high, -1) if high_is_open else high)
     return sets
-
-
-def _without(values: Values, rows: npt.NDArray[np.bool_]) -> Values:
-    rest = values.copy()
-    rest[rows] = np.nan
-    return rest

@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 import pandas as pd
 
-from subtractive.tables import asking, checks, queries, summaries
+from subtractive.tables import asking, checks, imputation, queries, summaries
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.display import view_html, view_text
 from subtractive.tables.reading import Floats, RandomState, Table
@@ -65,7 +65,7 @@ class TableQueries(ABC):
             return queries.sample(view.given(given), n_samples, random_state, view.names)
         table = self._read(given)
         queries.check_count(n_samples, table)
-        return queries.impute(self._view(), table, given, 1, random_state)[0]
+        return imputation.impute(self._view(), table, given, 1, random_state)[0]
 
     def impute(
         self, X: AnyTable, *, n_draws: int | None = None, random_state: RandomState = None
@@ -76,7 +76,7 @@ class TableQueries(ABC):
         With ``n_draws`` the result is a list of so many tables, whose gaps are drawn from their
         joint conditional distribution.
         """
-        return queries.impute(self._view(), self._read(X), X, n_draws, random_state)
+        return imputation.impute(self._view(), self._read(X), X, n_draws, random_state)
 
     def mean(self, given: Given = None) -> pd.Series:
         """Means of the columns; NaN where values are not numbers."""
@@ -156,9 +156,14 @@ class TableQueries(ABC):
         """
         view, table, index = self._view(), self._read(X), getattr(X, "index", None)
         if column is not None:
-            return queries.predict(view, table, column, index)
+            return imputation.predict(view, table, column, index)
         names = list(view.variables)
-        return pd.DataFrame({name: queries.predict(view, table, name, index) for name in names})
+        return pd.DataFrame({name: imputation.predict(view, table, name, index) for name in names})
+
+    def predict_proba(self, X: AnyTable, column: Hashable) -> pd.DataFrame:
+        """The probabilities of a column's values given the other columns of each row."""
+        index = getattr(X, "index", None)
+        return imputation.predict_proba(self._view(), self._read(X), column, index)
 
 
 @final
@@ -176,11 +181,6 @@ class TableDensity(TableQueries):
 
     def _view(self) -> View:
         return self.view
-
-    def predict_proba(self, X: AnyTable, column: Hashable) -> pd.DataFrame:
-        """The probabilities of a column's values given the other columns of each row."""
-        index = getattr(X, "index", None)
-        return queries.predict_proba(self.view, self._read(X), column, index)
 
     def _read(self, X: AnyTable) -> Table:
         return self.view.read(X)

@@ -9,7 +9,9 @@ from typing import NamedTuple
 import torch
 
 from subtractive.tables.columns import Column, Numeric
-from subtractive.tables.training_rows import Rows, dither, recode
+from subtractive.tables.reading import Floats, Table
+from subtractive.tables.schema import Schema
+from subtractive.tables.training_rows import Rows, dither, merge, recode
 from subtractive.tables.transforms import Transform, affine
 
 
@@ -46,3 +48,17 @@ def _line(column: Numeric, rows: Rows, number: int) -> Transform:
     codes = rows.x[:, number]
     there = ~codes.isnan()
     return affine(column.numbers(codes[there].numpy()), rows.weights[there].numpy())
+
+
+def encode_rows(schema: Schema, table: Table, weights: Floats) -> Rows:
+    """Rows to train on; impossible ones are refused."""
+    encoded = schema.encode_table(table)
+    for name, wrong in encoded.impossible.items():
+        values = table.columns[schema.names.index(name)].values[wrong].tolist()
+        raise ValueError(
+            f"column {name!r} holds {values[0]!r} "
+            "in training, which the schema excludes: by its bounds or its largest count, because "
+            "it was constant, or the copy of another column. Fit anew, or correct the schema."
+        )
+    jacobian = torch.from_numpy(encoded.log_abs_det_jacobian)
+    return merge(Rows(encoded.x, torch.from_numpy(weights), jacobian))

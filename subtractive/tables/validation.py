@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
+from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from subtractive.numerics import validation
@@ -45,3 +49,14 @@ def check_weights(weights: object | None, num_rows: int) -> Floats:
     if not given.any():
         raise ValueError("sample_weight must be positive for some row, not all of it zero.")
     return given
+
+
+@contextmanager
+def unchanged_on_failure(estimator: BaseEstimator) -> Iterator[None]:
+    """Put an estimator back as it was if what is done with it fails."""
+    before = dict(estimator.__dict__)
+    try:
+        yield
+    except BaseException:
+        estimator.__dict__ = before
+        raise

@@ -29,8 +29,12 @@ def overlapping(d=4):
     return sub.RegionGraph(regions)
 
 
-GRAPHS = {"quad": sub.quad_graph(2, 2), "odd": sub.quad_graph(1, 4), "intervals": overlapping()}
-GRAPHS["six"] = sub.quad_graph(3, 2)
+GRAPHS = {
+    "quad": sub.regions.quad_graph(2, 2),
+    "odd": sub.regions.quad_graph(1, 4),
+    "intervals": overlapping(),
+}
+GRAPHS["six"] = sub.regions.quad_graph(3, 2)
 
 
 def model(graph, inputs=None, seed=0, **options):
@@ -284,11 +288,11 @@ def test_what_needs_a_tree_is_refused(name):
 
 
 def test_a_graph_is_described_and_read_again():
-    graph = sub.quad_graph(3, 4)
+    graph = sub.regions.quad_graph(3, 4)
     assert sub.RegionGraph.from_description(graph.describe()) == graph
     assert graph.is_smooth
     assert graph.is_decomposable
     assert not graph.is_structured_decomposable
     # All pairs of a range of rows and one of columns that halving leads to: 5 of 3, 7 of 4.
     assert len(graph.regions) == 5 * 7
-    assert sub.quad_graph(1, 1) == sub.flat(1)
+    assert sub.regions.quad_graph(1, 1) == sub.flat(1)
