@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any, Self, final
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import Tags, estimator_html_repr
@@ -19,7 +20,7 @@ from subtractive.densities.base import Density
 from subtractive.io.files import write_tensors
 from subtractive.learning.history import History
 from subtractive.numerics.validation import whole_number
-from subtractive.tables import checks, queries
+from subtractive.tables import checks, imputation, queries
 from subtractive.tables.censoring import ROUNDS, is_censored, redrawn_table, start_table
 from subtractive.tables.columns import States
 from subtractive.tables.containers import AnyTable
@@ -232,6 +233,11 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         write_tensors(path, "model", self.density_.state_dict(), description)
 
     @available_if(_has_states)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: AnyTable, column: Hashable) -> pd.DataFrame:
+        """The probabilities of a column's values given the other columns of each row."""
+        index = getattr(X, "index", None)
+        return imputation.predict_proba(self._view(), self._read(X), column, index)
+
     def _html_repr(self) -> str:
         """What notebooks show: of a fitted model its columns, else scikit-learn's diagram."""
         if not hasattr(self, "density_"):

@@ -160,11 +160,6 @@ class TableQueries(ABC):
         names = list(view.variables)
         return pd.DataFrame({name: imputation.predict(view, table, name, index) for name in names})
 
-    def predict_proba(self, X: AnyTable, column: Hashable) -> pd.DataFrame:
-        """The probabilities of a column's values given the other columns of each row."""
-        index = getattr(X, "index", None)
-        return imputation.predict_proba(self._view(), self._read(X), column, index)
-
 
 @final
 @dataclass(frozen=True, repr=False)
@@ -181,6 +176,11 @@ class TableDensity(TableQueries):
 
     def _view(self) -> View:
         return self.view
+
+    def predict_proba(self, X: AnyTable, column: Hashable) -> pd.DataFrame:
+        """The probabilities of a column's values given the other columns of each row."""
+        index = getattr(X, "index", None)
+        return imputation.predict_proba(self._view(), self._read(X), column, index)
 
     def _read(self, X: AnyTable) -> Table:
         return self.view.read(X)

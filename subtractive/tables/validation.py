@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from subtractive.numerics import validation
@@ -52,7 +52,7 @@ def check_weights(weights: object | None, num_rows: int) -> Floats:
 
 
 @contextmanager
-def unchanged_on_failure(estimator: BaseEstimator) -> Iterator[None]:
+def unchanged_on_failure(estimator: Any) -> Iterator[None]:  # noqa: ANN401
     """Put an estimator back as it was if what is done with it fails."""
     before = dict(estimator.__dict__)
     try:
