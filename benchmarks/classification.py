@@ -29,6 +29,7 @@ from sklearn.metrics import accuracy_score, log_loss
 from sklearn.model_selection import train_test_split
 
 import subtractive as sub
+from benchmarks.recording import keep
 
 RECORDS = Path(__file__).parent / "records" / "classification.json"
 # The column to predict of tables in a folder.
@@ -125,11 +126,7 @@ def main() -> None:
                 print(json.dumps(record), flush=True)
                 records.append(record)
     print(table_of(records))
-    known = json.loads(RECORDS.read_text()) if RECORDS.is_file() else []
-    keys = {(r["table"], r["model"], r["seed"]) for r in records}
-    kept = [r for r in known if (r["table"], r["model"], r["seed"]) not in keys]
-    lines = ",\n".join(json.dumps(record) for record in [*kept, *records])
-    RECORDS.write_text(f"[\n{lines}\n]\n")
+    keep(RECORDS, records, ("table", "model", "seed"))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from sklearn.experimental import enable_iterative_imputer  # noqa: F401 - switch
 from sklearn.impute import IterativeImputer, KNNImputer
 
 import subtractive as sub
+from benchmarks.recording import keep
 
 RECORDS = Path(__file__).parent / "records" / "imputation.json"
 HIDDEN, TEST_ROWS, COVERED_ROWS = 0.2, 500, 200
@@ -103,16 +104,7 @@ def main() -> None:
         for seed in options.seeds:
             record = run(options.data, name, seed, options)
             print(json.dumps(record), flush=True)
-            keep(record)
-
-
-def keep(record: dict[str, Any]) -> None:
-    """Add a run to the records, in place of an earlier one of the same table, seed and effort."""
-    records = json.loads(RECORDS.read_text()) if RECORDS.is_file() else []
-    same = ("table", "seed", "effort")
-    records = [one for one in records if any(one[k] != record[k] for k in same)] + [record]
-    lines = ",\n".join(json.dumps(one) for one in records)
-    RECORDS.write_text(f"[\n{lines}\n]\n")
+            keep(RECORDS, [record], ("table", "seed", "effort"))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ import pandas as pd
 import torch
 
 import subtractive as sub
+from benchmarks.recording import keep
 
 RECORDS = Path(__file__).parent / "records" / "questions.json"
 TABLES = ["weather", "randhie", "diamonds", "titanic", "survey", "cars", "airquality"]
@@ -82,16 +83,7 @@ def main() -> None:
         for seed in options.seeds:
             record = run(options.data, name, seed, effort)
             print(json.dumps(record), flush=True)
-            keep(record)
-
-
-def keep(record: dict[str, Any]) -> None:
-    """Add a run to the records, in place of an earlier one of the same table, seed and effort."""
-    records = json.loads(RECORDS.read_text()) if RECORDS.is_file() else []
-    same = ("table", "seed", "effort")
-    records = [one for one in records if any(one[k] != record[k] for k in same)] + [record]
-    lines = ",\n".join(json.dumps(one) for one in records)
-    RECORDS.write_text(f"[\n{lines}\n]\n")
+            keep(RECORDS, [record], ("table", "seed", "effort"))
 
 
 if __name__ == "__main__":
