@@ -273,11 +273,6 @@ class Restriction(Density):
         answers = self.density.expectations(self.lift(evidence), whole)
         return [answers[variable] for variable in self.keep]
 
-    def weigh_and_expect(
-        self, evidence: Evidence, functions: Sequence[TestFunctions | None]
-    ) -> tuple[Tensor, Expectations]:
-        return self.log_weight(evidence), self.expectations(evidence, functions)
-
     def product_expectations(
         self, evidence: Evidence, functions: Sequence[TestFunctions | None]
     ) -> Tensor:

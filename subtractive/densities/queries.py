@@ -63,11 +63,11 @@ class Queries(nn.Module, ABC):
     ) -> Expectations:
         """Expectations (n, q) of each variable's function given evidence; NaN where observed."""
 
-    @abstractmethod
     def weigh_and_expect(
         self, evidence: Evidence, functions: Sequence[TestFunctions | None]
     ) -> tuple[Tensor, Expectations]:
         """Both :meth:`log_weight` and :meth:`expectations`, in one pass where that is possible."""
+        return self.log_weight(evidence), self.expectations(evidence, functions)
 
     @abstractmethod
     def log_tilted(self, evidence: Evidence, tilt: Tensor) -> Tensor:

@@ -73,11 +73,6 @@ class SquaredCircuit(Density):
     ) -> Expectations:
         return square_expectations(self.circuit, evidence, functions)
 
-    def weigh_and_expect(
-        self, evidence: Evidence, functions: Sequence[TestFunctions | None]
-    ) -> tuple[Tensor, Expectations]:
-        return self.log_weight(evidence), self.expectations(evidence, functions)
-
     def product_expectations(
         self, evidence: Evidence, functions: Sequence[TestFunctions | None]
     ) -> Tensor:

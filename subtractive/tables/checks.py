@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from subtractive.tables.code_sets import Sets, both
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.conditions import event_sets
 from subtractive.tables.expectations import log_weights_of_sets
+from subtractive.tables.joint_boxes import NUM_SAMPLES, counting_error
 from subtractive.tables.memory import Memory
 from subtractive.tables.reading import Floats, Values
 from subtractive.tables.receipts import LEAST_ROWS, Check, Matches, Receipt
@@ -24,7 +24,6 @@ from subtractive.tables.training_rows import Rows
 from subtractive.tables.view import View
 
 MOST_TRIES = 8  # questions drawn for each that is asked
-NUM_SAMPLES = 20_000  # among which answers of full covariances are counted
 AFTER_FIT = 100  # questions that are asked after a fit
 MOST_ROWS = 10_000  # that are counted after a fit
 
@@ -82,7 +81,7 @@ def _counted(view: View, drawn: Sequence[_Drawn]) -> tuple[Receipt, ...]:
     for question, given, event, matches in drawn:
         found = count_rows(codes, np.ones(len(codes)), given, event)
         share = found.share if found.rows else 0.0
-        error = 3 * math.sqrt(max(share * (1 - share), 1 / NUM_SAMPLES) / max(found.rows, 1))
+        error = counting_error(share, found.rows)
         receipts.append(Receipt(_words(question), share, error, question.num_columns, matches))
     return tuple(receipts)
 

@@ -14,7 +14,7 @@ from sklearn.utils import Tags, assert_all_finite, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from subtractive.tables.class_densities import LabelledTable, learn_classes
+from subtractive.tables.class_densities import ClassDensities, LabelledTable, learn_classes
 from subtractive.tables.column_types import DataWarning
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.estimator import SubtractiveMixture
@@ -94,16 +94,17 @@ class SubtractiveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         log_priors = self._log_priors(totals)
         random = check_random_state(self.random_state)
         rows = LabelledTable(table.rows(counts), codes, weights[counts])
-        self._found = learn_classes(recipe, schema, rows, random)
+        found = learn_classes(recipe, schema, rows, random)
         self.classes_, self.class_log_prior_, self.schema_ = classes, log_priors, schema
-        self.densities_ = [[TableDensity(view) for view in views] for views in self._found.views]
-        self.power_ = self._found.power
+        self.densities_ = [[TableDensity(view) for view in views] for views in found.views]
+        self.power_ = found.power
 
     def predict_log_proba(self, X: AnyTable) -> Floats:
         """log P(class | x), (n, c), in the order of ``classes_``."""
         check_is_fitted(self)
         table = self._read(X, reset=False)
-        scores = self._found.log_densities(table)
+        views = [[density.view for density in densities] for densities in self.densities_]
+        scores = ClassDensities(views).log_densities(table)
         lost = np.asarray(np.isneginf(scores).all(1))
         if bool(lost.any()):
             warnings.warn(

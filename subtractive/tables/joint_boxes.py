@@ -67,10 +67,15 @@ def box_weight(density: Density, evidence: Evidence) -> Weight:
     rows = free.rows(torch.zeros(NUM_SAMPLES, dtype=torch.long))
     drawn = density.sample_given(rows, _generator())
     part = float(inside(drawn, evidence, joint).double().mean())
-    error = 3 * math.sqrt(max(part * (1 - part), 1 / NUM_SAMPLES) / NUM_SAMPLES)
+    error = counting_error(part, NUM_SAMPLES)
     whole = float(density.log_weight(free)[0])
     with np.errstate(divide="ignore"):
         return Weight(whole + float(np.log(part)), error)
+
+
+def counting_error(share: float, count: float) -> float:
+    """A bound for a share among so many samples: three standard errors."""
+    return 3 * math.sqrt(max(share * (1 - share), 1 / NUM_SAMPLES) / max(count, 1.0))
 
 
 def without_windows(evidence: Evidence, variables: list[int]) -> Evidence:
