@@ -1,5 +1,7 @@
 """The laws that every change runs find mistakes: some are planted here, one at a time."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from laws import LAWS
@@ -8,6 +10,7 @@ from registry import KINDS, covering
 import subtractive as sub
 from subtractive.circuits import circuit as circuit_module
 from subtractive.circuits import evaluation, layers
+from subtractive.numerics.leaf_message import LeafMessage
 
 
 def wrong_gram_of(family):
@@ -60,9 +63,8 @@ def forgotten_sibling_below_kronecker(patch):
     right = layers.below_kronecker
 
     def below(above, siblings, slot):
-        first = siblings[0]
-        some = first if isinstance(first, torch.Tensor) else first.some
-        return right(above, [torch.ones_like(some), *siblings[1:]], slot)
+        ones = torch.ones(siblings[0].shape, dtype=siblings[0].dtype)
+        return right(above, [LeafMessage(ones, None), *siblings[1:]], slot)
 
     patch.setattr(layers, "below_kronecker", below)
 
@@ -89,7 +91,7 @@ def swapped_children_of_a_schedule(patch):
         for number, leaf in enumerate(leaves):
             if isinstance(leaf.folds, list) and len(leaf.folds) > 1:
                 leaves[number] = leaf._replace(folds=leaf.folds[::-1])
-        return type(schedule)(**(vars(schedule) | {"leaves": tuple(leaves)}))
+        return replace(schedule, leaves=tuple(leaves))
 
     patch.setattr(circuit_module, "fold", fold)
 

@@ -22,9 +22,8 @@ from subtractive.circuits.reference_path import ReferencePath
 from subtractive.circuits.weights import PositiveWeights, RealWeights, Weights
 from subtractive.inference.partition import plain_integrals, square_integrals
 from subtractive.inputs.layer import InputLayer
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.signed_log import SignedLog
-from subtractive.regions.folding import fold, upward, waiting_leaves
+from subtractive.numerics.signed_log import signed_log
+from subtractive.regions.folding import divide_leaves, fold, upward
 
 Member = sub.SquaredCircuit | sub.MonotonicCircuit
 
@@ -63,8 +62,8 @@ class Ensemble:
         """The logarithms of the first layer's units, one for each member, (r, n)."""
         circuit = self.joint.circuit
         rule = ReferencePath(circuit.schedule, circuit.sum_layers)
-        leaves: list[LeafMessage | SignedLog] = [*leaves_of(circuit.schedule, source)]
-        first = rule(0, [*waiting_leaves(circuit.schedule, leaves).values()])
+        leaves = [signed_log(leaf) for leaf in leaves_of(circuit.schedule, source)]
+        first = rule(0, [*divide_leaves(circuit.schedule, leaves).values()])
         return first.log_abs.flatten(2)[..., 0]
 
     @torch.no_grad()

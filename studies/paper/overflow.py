@@ -22,7 +22,7 @@ from subtractive.init import Initialiser
 from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import log_sum_of_squares, to_scaled
 from subtractive.plots.style import MODEL, OTHER, quiet
-from subtractive.regions.folding import root_of, traverse, waiting_leaves
+from subtractive.regions.folding import divide_leaves, root_of, traverse
 
 WEIGHTS: dict[str, Callable[[], Initialiser]] = {
     "uniform": sub.init.uniform,
@@ -130,7 +130,7 @@ def plain_partition(circuit: sub.Circuit, dtype: torch.dtype) -> Tensor:
         return LeafMessage(weight @ product @ weight.mT, None)
 
     leaves = leaves_of(schedule, square_integrals(circuit))
-    root = root_of(schedule, traverse(schedule, waiting_leaves(schedule, leaves), rule))
+    root = root_of(schedule, traverse(schedule, divide_leaves(schedule, leaves), rule))
     return _number(root, dtype)[0, 0, 0, 0]
 
 

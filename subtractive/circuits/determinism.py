@@ -9,7 +9,7 @@ import torch
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.partition_layer import require_tree
 from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.regions.folding import traverse, waiting_leaves
+from subtractive.regions.folding import divide_leaves, traverse
 
 
 @torch.no_grad()
@@ -46,7 +46,7 @@ def is_deterministic(circuit: Circuit) -> bool:
         LeafMessage(layer.family.overlap(layer.tensors(slice(None))).double()[:, None], None)
         for layer in circuit.input_layers
     ]
-    traverse(circuit.schedule, waiting_leaves(circuit.schedule, leaves), rule)
+    traverse(circuit.schedule, divide_leaves(circuit.schedule, leaves), rule)
     return disjoint
 
 

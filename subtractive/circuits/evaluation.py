@@ -1,14 +1,14 @@
 """The evaluation of a circuit: one loop over the calls of its schedule, whatever the query.
 
 A query differs in its leaves alone. Each call multiplies the messages of its children, sums the
-products and divides the sums by the largest. What was divided by is collected beside the messages.
+products and divides the sums by the largest, whose logarithm goes into the scale of the message.
 At the root one guard looks for rows that may have lost digits to underflow or cancellation; they
 are evaluated again, in double precision or by the reference path.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from itertools import groupby
 from typing import final
@@ -18,32 +18,24 @@ from torch import Tensor
 
 from subtractive.circuits.contraction import contract
 from subtractive.circuits.layers import Layer, mix, weights_of_calls
-from subtractive.circuits.low_rank import Factors, low_rank_sum, shared_factors
+from subtractive.circuits.low_rank import low_rank_sum, shared_factors
 from subtractive.circuits.reference_path import ReferencePath
-from subtractive.circuits.row_blocks import (
-    in_row_blocks,
-    join_rows,
-    mixed_calls,
-    rows_except,
-    rows_of,
-)
+from subtractive.circuits.row_blocks import in_row_blocks, join_rows, mixed_calls, rows_except
 from subtractive.circuits.underflow import SumRange, cancelled, underflowed
 from subtractive.circuits.weights import moderate
 from subtractive.numerics.leaf_message import LeafMessage, spread
-from subtractive.numerics.scaled import Message, Product, Scaled, to_scaled
-from subtractive.numerics.signed_log import SignedLog, signed_log
+from subtractive.numerics.scaled import Message, Scaled, to_scaled
+from subtractive.numerics.signed_log import SignedLog
 from subtractive.numerics.transforms import full_precision, is_transformed, keep_freed_memory
 from subtractive.regions.folding import (
     CONTRACTION,
     FoldedSchedule,
     LeafCall,
-    Waiting,
+    Part,
     root_of,
     split,
     traverse,
-    waiting_leaves,
 )
-from subtractive.regions.graph_traversal import traverse_graph
 
 # The message of some regions of an input layer: of some rows or all, in some precision or its own.
 LeafSource = Callable[[LeafCall, Tensor | None, torch.dtype | None], LeafMessage]
@@ -73,7 +65,7 @@ def evaluate(
         return exact
     kept = rows_except(lost, root.mantissa.shape[1])
     if bool(root.mantissa.isfinite().all()):
-        rest = Scaled(root.mantissa[:, kept], root.log_scale[:, kept])
+        rest = root.rows(kept)
     else:  # numbers that are not finite would spoil the gradients of all rows
         others = kept if rows is None else rows[kept]
         rest, _ = _forward(schedule, layers, leaves_of(schedule, source, others, dtype))
@@ -88,13 +80,8 @@ def reference(
     rows: Tensor | None = None,
 ) -> SignedLog:
     """The root's message by the reference path, from leaves in double precision."""
-    leaves: list[LeafMessage | SignedLog] = [*leaves_of(schedule, source, rows, torch.float64)]
-    rule = ReferencePath(schedule, layers)
-    if not schedule.is_tree:
-        return signed_log(traverse_graph(schedule, leaves, rule)[-1])
-    root = root_of(schedule, traverse(schedule, waiting_leaves(schedule, leaves), rule))
-    assert isinstance(root, SignedLog)
-    return root
+    leaves = leaves_of(schedule, source, rows, torch.float64)
+    return ReferencePath(schedule, layers).root(leaves)
 
 
 @full_precision
@@ -116,9 +103,8 @@ def root_of_grams(
     if forward.rows_to_repeat() is None:
         return root
     # All digits were lost: by underflow, or because two circuits are nearly orthogonal.
-    waiting: Waiting[LeafMessage | SignedLog] = {**waiting_leaves(schedule, leaves)}
     path = ReferencePath(schedule, layers, others=others, perturb=perturb)
-    return to_scaled(LeafMessage(*root_of(schedule, traverse(schedule, waiting, path))))
+    return to_scaled(LeafMessage(*path.root(leaves)))
 
 
 def leaves_of(
@@ -137,18 +123,16 @@ def _forward(
     """The root's message, and the rows that must be evaluated again, if there are any."""
     keep_freed_memory()
     forward = ForwardPass(schedule, layers)
-    waiting = forward.scale_leaves(leaves)
-    if not any(leaf.is_gram and leaf.shape[1] > 1 for leaf in leaves) and (
-        len({leaf.is_gram for leaf in leaves}) == 1
-    ):
-        return forward.root(waiting), forward.rows_to_repeat()
+    messages = forward.scale_leaves(leaves)
     mixed = mixed_calls(schedule, leaves)
+    if not mixed:
+        return forward.root(messages), forward.rows_to_repeat()
     first = [number for number in range(len(schedule.calls)) if number not in mixed]
-    left = traverse(schedule, waiting, forward, first)
+    left = traverse(schedule, messages, forward, first)
 
     def block(rows: slice) -> tuple[Scaled, Tensor | None]:
         part = forward.for_rows(rows)
-        root = part.root({piece: rows_of(some, rows) for piece, some in left.items()}, mixed)
+        root = part.root({place: message.rows(rows) for place, message in left.items()}, mixed)
         return root, part.rows_to_repeat()
 
     num_rows = max(message.shape[1] for message in left.values())
@@ -159,8 +143,8 @@ def _forward(
 class ForwardPass:
     """The rule of each call on the fused path: product, sum and rescaling.
 
-    Messages are mantissas; their scales and the ranges of their sums are collected here. With
-    ``others``, the layers of a second circuit, messages are cross grams of both.
+    The ranges of all sums are collected for the guard. With ``others``, the layers of a second
+    circuit, messages are cross grams of both.
     """
 
     def __init__(
@@ -173,86 +157,76 @@ class ForwardPass:
     ) -> None:
         self.schedule, self.layers, self.others = schedule, layers, others
         self.perturb = perturb
-        self.weights, self.largest, self.log_unit = moderate(weights_of_calls(schedule, layers))
+        self.weights = moderate(weights_of_calls(schedule, layers))
         if others is not None:
-            theirs = moderate(weights_of_calls(schedule, others))
-            self.other_weights, self.others_largest, log_unit = theirs
-            self.log_unit += log_unit
+            self.other_weights = moderate(weights_of_calls(schedule, others))
         self.ranges: dict[int, SumRange] = {}
-        self.log_scales: list[tuple[Tensor, bool]] = []  # (f, n) each, and whether of grams
         self.cancelled: Tensor | None = None  # (1, n)
-        self.factors: dict[int, Factors | None] = {}  # of grams for all rows, by call
+        self.factors: dict[int, Scaled | None] = {}  # of grams for all rows, by call
 
-    def scale_leaves(self, leaves: Sequence[LeafMessage]) -> Waiting[Message]:
-        """The leaves in the pieces in which they are read.
+    def scale_leaves(self, leaves: Sequence[LeafMessage]) -> dict[Part, Message]:
+        """The leaves in the parts in which they are read.
 
         Where only leaves meet, they keep their exponents, which are added before the exponential
         is taken. All others are scaled, as many parts at a time as follow each other.
         """
-        waiting: Waiting[Message] = {}
+        among_leaves = self.schedule.among_leaves
+        found: dict[Part, Message] = {}
         for tensor, leaf in enumerate(leaves):
-            parts, stays = self.schedule.parts[tensor], self.schedule.only_leaves[tensor]
-            runs = [list(run) for _, run in groupby(range(len(parts)), stays.__getitem__)]
-            sizes = [parts[run[-1]].stop - parts[run[0]].start for run in runs]
-            for run, some in zip(runs, split(leaf, sizes), strict=True):
-                message: Message = some
-                if not stays[run[0]] or leaf.exponent is None:
-                    message, log_scale = to_scaled(some)
-                    self.log_scales.append((log_scale, leaf.is_gram))
-                pieces = split(message, [parts[k].stop - parts[k].start for k in run])
-                waiting.update(
-                    {(tensor, parts[k].start): p for k, p in zip(run, pieces, strict=True)}
-                )
-        return waiting
+            sizes = self.schedule.sizes[tensor]
+            parts = [(tensor, part) for part in range(len(sizes))]
+            runs = [list(run) for _, run in groupby(parts, among_leaves.__contains__)]
+            lengths = [[sizes[part] for _, part in run] for run in runs]
+            pieces = split(leaf, [sum(some) for some in lengths])
+            for run, some, piece in zip(runs, lengths, pieces, strict=True):
+                stays = run[0] in among_leaves and leaf.exponent is not None
+                message: Message = piece if stays else to_scaled(piece)
+                found.update(zip(run, split(message, some), strict=True))
+        return found
 
-    def __call__(self, number: int, children: Sequence[Message]) -> Tensor:
+    def __call__(self, number: int, children: Sequence[Message]) -> Scaled:
         call = self.schedule.calls[number]
         if call.kind is CONTRACTION:
             return self._rescaled(number, contract(children), self.largest_gram)
-        layer, weight, largest = (
-            self.layers[call.layer],
-            self.weights[number],
-            self.largest[number],
-        )
-        if all(child.dim() == 3 for child in children):
-            product, log_scale, num_errors = layer.vector(children, call.folds)
-            sums = Product(mix(weight, product), log_scale, num_errors)
-            result = self._rescaled(number, sums, largest * weight.shape[2])
+        layer, (weight, log_scale, largest) = self.layers[call.layer], self.weights[number]
+        if not any(child.is_gram for child in children):
+            product = layer.vector(children, call.folds)
+            sums = product._replace(mantissa=mix(weight, product.mantissa))
+            result = self._rescaled(number, sums, largest * weight.shape[2], log_scale)
             if number == len(self.schedule.calls) - 1:
-                self.cancelled = cancelled(weight, product, self.ranges[number].peak)
+                self.cancelled = cancelled(weight, product.mantissa, self.ranges[number].peak)
             return result
         widths = [child.shape[2] for child in children]
         weight = layer.expanded(weight, widths, call.folds)
         gain = largest * weight.shape[2]
         if self.others is None:
-            if layer.is_elementwise and any(child.dim() == 3 for child in children):
-                sums = self._mixed_sum(number, children)
-            else:
-                sums = layer.sum_gram(children, weight)
-            return self._rescaled(number, sums, gain**2)
-        other = self.others[call.layer].expanded(self.other_weights[number], widths, call.folds)
-        gain *= self.others_largest[number] * other.shape[2]
-        return self._rescaled(number, layer.sum_gram(children, weight, other), gain)
+            sums = self._sum_gram(number, children, weight)
+            return self._rescaled(number, sums, gain**2, 2 * log_scale)
+        other, other_scale, other_largest = self.other_weights[number]
+        other = self.others[call.layer].expanded(other, widths, call.folds)
+        gain *= other_largest * other.shape[2]
+        sums = layer.sum_gram(children, weight, other)
+        return self._rescaled(number, sums, gain, log_scale + other_scale)
 
-    def _mixed_sum(self, number: int, children: Sequence[Message]) -> Product:
-        """The sum of vectors and grams, by few vectors where the grams are of low rank."""
-        if number not in self.factors:  # the same for all blocks of rows
-            self.factors[number] = shared_factors(children)
-        factors, weight = self.factors[number], self.weights[number]
-        if factors is not None:
-            return low_rank_sum(weight, children, factors)
-        return self.layers[self.schedule.calls[number].layer].sum_gram(children, weight)
+    def _sum_gram(self, number: int, children: Sequence[Message], weight: Tensor) -> Scaled:
+        """``W P Wᴴ``, by few vectors where grams for all rows are of low rank."""
+        layer = self.layers[self.schedule.calls[number].layer]
+        if layer.is_elementwise and not all(child.is_gram for child in children):
+            if number not in self.factors:  # the same for all blocks of rows
+                self.factors[number] = shared_factors(children)
+            factors = self.factors[number]
+            if factors is not None:
+                return low_rank_sum(weight, children, factors)
+        return layer.sum_gram(children, weight)
 
-    def _rescaled(self, number: int, sums: Product, gain: float) -> Tensor:
+    def _rescaled(self, number: int, sums: Scaled, gain: float, log_scale: float = 0.0) -> Scaled:
         """Divide sums by their largest, if that is due, and remember their range."""
-        mantissa, log_scale, num_errors = sums
-        is_gram = mantissa.dim() == 4 or self.schedule.calls[number].kind is CONTRACTION
-        if log_scale is not None:
-            self.log_scales.append((log_scale, is_gram))
+        mantissa, total, num_errors = sums
+        total = total + log_scale if log_scale else total
         peak = least = None
         if self.schedule.is_rescaled[number]:
             size = mantissa.detach()
-            if size.dim() == 4 and self.others is None:
+            if sums.is_gram and self.others is None:
                 # The largest entries of a positive semi-definite matrix are on its diagonal.
                 size = size.diagonal(dim1=-2, dim2=-1)
                 size = size.real if size.is_complex() else size
@@ -265,42 +239,26 @@ class ForwardPass:
             in_place = mantissa.dim() == 3 or not mantissa.requires_grad
             divide = torch.Tensor.div_ if in_place else torch.Tensor.div
             mantissa = divide(mantissa, spread(peak, mantissa))
+            total = total + peak.double().log()
+        is_gram = sums.is_gram or self.schedule.calls[number].kind is CONTRACTION
         self.ranges[number] = SumRange(peak, least, 1 + gain, num_errors, mantissa.dtype, is_gram)
-        return mantissa if self.perturb is None else self.perturb(mantissa)
+        return Scaled(mantissa if self.perturb is None else self.perturb(mantissa), total)
 
-    def root(self, waiting: Waiting[Message], calls: Iterable[int] | None = None) -> Scaled:
-        """The root's mantissas with their scale: all that was divided by, of all regions."""
-        root = root_of(self.schedule, traverse(self.schedule, waiting, self, calls))
-        assert isinstance(root, Tensor)
-        is_squared = root.dim() == 4 or self.schedule.calls[-1].kind is CONTRACTION
-        total = root.new_full((1,), self.log_unit, dtype=torch.float64)
-        total = total * (2 if is_squared and self.others is None else 1)
-        peaks = [
-            (item.peak, item.is_gram) for item in self.ranges.values() if item.peak is not None
-        ]
-        for is_gram in (False, True):
-            times = 2 if is_squared and not is_gram else 1
-            numbers = [peak for peak, of_grams in peaks if of_grams is is_gram]
-            if numbers:
-                total = total + times * _stacked(numbers).log_().sum(0)
-            logs = [log for log, of_grams in self.log_scales if of_grams is is_gram]
-            if logs:
-                total = total + times * _stacked(logs).sum(0)
-        return Scaled(root, total.expand(root.shape[1])[None])
+    def root(self, messages: Mapping[Part, Message], calls: Iterable[int] | None = None) -> Scaled:
+        """The root's message."""
+        root = root_of(self.schedule, traverse(self.schedule, messages, self, calls))
+        assert isinstance(root, Scaled)
+        return root
 
     @property
     def largest_gram(self) -> int:
         """How many numbers the largest gram of a row may hold."""
-        return int(max(max(weight.shape[1:]) for weight in self.weights) ** 2)
+        return int(max(max(weight.matrix.shape[1:]) for weight in self.weights) ** 2)
 
     def for_rows(self, rows: slice) -> ForwardPass:
         """The same pass for some rows, after the calls that were made for all rows together."""
         block = copy(self)
         block.ranges = {number: item.rows(rows) for number, item in self.ranges.items()}
-        block.log_scales = [
-            (log if log.shape[1] == 1 else log[:, rows], is_gram)
-            for log, is_gram in self.log_scales
-        ]
         return block
 
     def rows_to_repeat(self) -> Tensor | None:
@@ -309,10 +267,3 @@ class ForwardPass:
         if self.cancelled is not None and bool(self.cancelled.any()):
             flags = self.cancelled[0] if flags is None else flags | self.cancelled[0]
         return None if flags is None else flags.nonzero()[:, 0]
-
-
-def _stacked(numbers: Sequence[Tensor]) -> Tensor:
-    """Numbers (f, n) or (f, 1) of all regions as one new tensor in float64."""
-    rows = max(number.shape[1] for number in numbers)
-    together = torch.cat([n if n.shape[1] == rows else n.expand(-1, rows) for n in numbers])
-    return together.double() if together.dtype != torch.float64 else together

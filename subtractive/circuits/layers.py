@@ -20,8 +20,8 @@ from subtractive.circuits.environment import Environment, below_hadamard, below_
 from subtractive.circuits.gram_sandwich import gram_sandwich
 from subtractive.circuits.weights import Weights
 from subtractive.io.registry import Registry
-from subtractive.numerics.leaf_message import Index, LeafMessage, pick
-from subtractive.numerics.scaled import Message, Product, added, multiply, outer
+from subtractive.numerics.leaf_message import Index, pick
+from subtractive.numerics.scaled import Message, Scaled, multiply
 from subtractive.numerics.signed_log import SignedLog, kronecker_signed, multiply_signed
 from subtractive.regions.folding import CONTRACTION, TRANSPOSED, FoldedSchedule
 
@@ -143,30 +143,26 @@ class Layer(nn.Module, ABC):
             bases.append(basis.expand(len(weight), -1, -1))  # (f, i·j·..., i)
         return weight @ self.product(bases, folds).mT.to(weight.dtype)
 
-    def vector(self, children: Sequence[Message], folds: Index) -> Product:
+    def vector(self, children: Sequence[Message], folds: Index) -> Scaled:
         """The product units of vectors, before their sum."""
         factors = [multiply([child]) for child in children]
-        mantissa = self.product([factor.mantissa for factor in factors], folds)
-        log_scale = reduce(added, [factor.log_scale for factor in factors])
-        return Product(mantissa, log_scale, float(len(factors)))
+        product = self.product([factor.mantissa for factor in factors], folds)
+        return Scaled(product, _sum([f.log_scale for f in factors]), float(len(factors)))
 
     def sum_gram(
         self, children: Sequence[Message], weight: Tensor, other: Tensor | None = None
-    ) -> Product:
+    ) -> Scaled:
         """``W P Wᴴ``, or ``W P Vᴴ``, of the gram P of the product units; weights are expanded.
 
         The scale and the number of errors are those of P.
         """
         factors = [multiply([child]) for child in children]
-        grams = [f.mantissa if f.mantissa.dim() == 4 else outer(f.mantissa) for f in factors]
-        sums = mix_kronecker_gram(weight, grams, weight if other is None else other)
-        scales = [
-            f.log_scale if f.log_scale is None or f.mantissa.dim() == 4 else 2 * f.log_scale
-            for f in factors
-        ]
-        return Product(sums, reduce(added, scales), 2.0 * len(factors))
+        grams = [factor if factor.is_gram else factor.outer() for factor in factors]
+        right = weight if other is None else other
+        sums = mix_kronecker_gram(weight, [gram.mantissa for gram in grams], right)
+        return Scaled(sums, _sum([gram.log_scale for gram in grams]), 2.0 * len(grams))
 
-    def reference(self, children: Sequence[LeafMessage | SignedLog]) -> SignedLog:
+    def reference(self, children: Sequence[SignedLog]) -> SignedLog:
         """The product in signed log arithmetic, vectors or grams; weights are expanded."""
         return kronecker_signed(children)
 
@@ -240,18 +236,18 @@ class ElementwiseLayer(Layer):
     def expanded(self, weight: Tensor, widths: Sequence[int], folds: Index) -> Tensor:
         return weight
 
-    def vector(self, children: Sequence[Message], folds: Index) -> Product:
+    def vector(self, children: Sequence[Message], folds: Index) -> Scaled:
         return multiply(children)
 
     def sum_gram(
         self, children: Sequence[Message], weight: Tensor, other: Tensor | None = None
-    ) -> Product:
-        gram, log_scale, errors = multiply(children)
+    ) -> Scaled:
+        gram = multiply(children)
         if other is None:
-            return Product(gram_sandwich(weight, gram), log_scale, errors)
-        return Product(mix_gram(weight, gram, other), log_scale, errors)
+            return gram._replace(mantissa=gram_sandwich(weight, gram.mantissa))
+        return gram._replace(mantissa=mix_gram(weight, gram.mantissa, other))
 
-    def reference(self, children: Sequence[LeafMessage | SignedLog]) -> SignedLog:
+    def reference(self, children: Sequence[SignedLog]) -> SignedLog:
         return multiply_signed(children)
 
     def latent(self, children: Sequence[Message]) -> Tensor:
@@ -308,6 +304,10 @@ class SumLayer(ElementwiseLayer):
 
     def __init_subclass__(cls) -> NoReturn:
         raise _final("SumLayer")
+
+
+def _sum(tensors: Sequence[Tensor]) -> Tensor:
+    return reduce(torch.add, tensors)
 
 
 def _final(name: str) -> TypeError:

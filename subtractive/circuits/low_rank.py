@@ -7,14 +7,13 @@ numerical rank of about 20. The square of a layer is then cheaper by that factor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from scipy.linalg import lapack
 from torch import Tensor
 
-from subtractive.numerics.scaled import Message, Product, added, double, multiply
+from subtractive.numerics.scaled import Message, Scaled, double, multiply
 
 
 def low_rank_factors(grams: Tensor) -> Tensor | None:
@@ -53,40 +52,32 @@ def _pivoted_cholesky(gram: np.ndarray) -> np.ndarray:
     return np.asarray(vectors * size)
 
 
-class Factors(NamedTuple):
-    """A product of grams for all rows as few vectors, (f, r, i), with its scale."""
-
-    vectors: Tensor
-    log_scale: Tensor | None  # (f, 1)
-
-
-def shared_factors(messages: Sequence[Message]) -> Factors | None:
-    """Factors of the grams for all rows, where they meet vectors of each row.
+def shared_factors(messages: Sequence[Message]) -> Scaled | None:
+    """The product of the grams for all rows as few vectors, where vectors of each row meet them.
 
     ``None`` where that does not help. Gradients do not pass through a factorisation.
     """
-    grams = [message for message in messages if message.dim() == 4]
-    rows = [message.shape[1] for message in messages if message.dim() == 3]
+    grams = [message for message in messages if message.is_gram]
+    rows = [message.shape[1] for message in messages if not message.is_gram]
     if max(rows, default=1) == 1 or any(gram.shape[1] > 1 for gram in grams):
         return None
     if torch.is_grad_enabled():
         return None
     product = multiply(grams)
     vectors = low_rank_factors(product.mantissa[:, 0])
-    return None if vectors is None else Factors(vectors, product.log_scale)
+    return None if vectors is None else Scaled(vectors, product.log_scale)
 
 
-def low_rank_sum(weight: Tensor, messages: Sequence[Message], factors: Factors) -> Product:
+def low_rank_sum(weight: Tensor, messages: Sequence[Message], factors: Scaled) -> Scaled:
     r"""``W (v vᴴ ⊙ G) Wᴴ``, (f, n, o, p), of the product v of all vectors and factors u of G.
 
     .. math:: \sum_r (W (v ⊙ u_r)) (W (v ⊙ u_r))^H
     """
-    vector = multiply([message for message in messages if message.dim() == 3])
-    regions, rows, width = vector.mantissa.shape
-    dtype = double(torch.promote_types(weight.dtype, vector.mantissa.dtype))
-    terms = vector.mantissa.to(dtype)[:, :, None] * factors.vectors[:, None]  # (f, n, r, i)
+    vector = multiply([message for message in messages if not message.is_gram])
+    regions, rows, width = vector.shape
+    dtype = double(torch.promote_types(weight.dtype, vector.dtype))
+    terms = vector.mantissa.to(dtype)[:, :, None] * factors.mantissa[:, None]  # (f, n, r, i)
     sums = torch.bmm(terms.reshape(regions, -1, width), weight.to(dtype).mT)
     sums = sums.view(regions, rows, -1, weight.shape[1])  # (f, n, r, o)
-    log_scale = None if vector.log_scale is None else 2 * vector.log_scale
-    scale = added(factors.log_scale, log_scale)
-    return Product(sums.mT @ sums.conj(), scale, 2.0 * vector.num_errors + 3.0)
+    log_scale = factors.log_scale + 2 * vector.log_scale
+    return Scaled(sums.mT @ sums.conj(), log_scale, 2.0 * vector.num_errors + 3.0)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from subtractive.circuits.layers import Layer
-from subtractive.numerics.leaf_message import Index, LeafMessage
+from subtractive.numerics.leaf_message import Index
 from subtractive.numerics.signed_log import SignedLog, multiply_signed
 from subtractive.regions.graph import RegionGraph
 
@@ -36,7 +36,7 @@ class PartitionLayer(Layer):
         rows = max(product.shape[1] for product in products)
         return torch.cat([product.expand(-1, rows, -1) for product in products], -1)
 
-    def reference(self, children: Sequence[LeafMessage | SignedLog]) -> SignedLog:
+    def reference(self, children: Sequence[SignedLog]) -> SignedLog:
         pairs = [multiply_signed(pair) for pair in zip(children[::2], children[1::2], strict=True)]
         rows = max(pair.shape[1] for pair in pairs)
         full = [pair.map(lambda t: t.expand(-1, rows, -1)) for pair in pairs]

@@ -15,8 +15,15 @@ from subtractive.numerics.signed_log import (
     mix_signed,
     mix_signed_gram,
     multiply_signed,
+    signed_log,
 )
-from subtractive.regions.folding import CONTRACTION, FoldedSchedule
+from subtractive.regions.folding import (
+    CONTRACTION,
+    FoldedSchedule,
+    divide_leaves,
+    root_of,
+    traverse,
+)
 
 
 @final
@@ -35,7 +42,7 @@ class ReferencePath:
         self.weights, self.others = weights_of_calls(schedule, layers), others
         self.other_weights = [] if others is None else weights_of_calls(schedule, others)
 
-    def __call__(self, number: int, children: Sequence[LeafMessage | SignedLog]) -> SignedLog:
+    def __call__(self, number: int, children: Sequence[SignedLog]) -> SignedLog:
         call = self.schedule.calls[number]
         if call.kind is CONTRACTION:
             product = multiply_signed(children)
@@ -50,3 +57,8 @@ class ReferencePath:
             other = self.others[call.layer].expanded(other, widths, call.folds)
             sign, log_abs = mix_signed_gram(weight, product, other)
         return SignedLog(sign if self.perturb is None else self.perturb(sign), log_abs)
+
+    def root(self, leaves: Sequence[LeafMessage]) -> SignedLog:
+        """The root's message."""
+        messages = divide_leaves(self.schedule, [signed_log(leaf) for leaf in leaves])
+        return root_of(self.schedule, traverse(self.schedule, messages, self))

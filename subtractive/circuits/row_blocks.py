@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import Message, Scaled
+from subtractive.numerics.scaled import Scaled
 from subtractive.regions.folding import FoldedSchedule
 
 # How many numbers the largest message of a block of rows may hold to stay in a processor's cache,
@@ -19,6 +19,8 @@ _BLOCK, _FEWEST_ROWS = 2**17, 16
 def mixed_calls(schedule: FoldedSchedule, leaves: Sequence[LeafMessage]) -> list[int]:
     """The calls that make a gram for each row."""
     is_gram = [leaf.is_gram for leaf in leaves]
+    if not any(is_gram):
+        return []
     by_row = [leaf.shape[1] > 1 for leaf in leaves]
     mixed = []
     for number, call in enumerate(schedule.calls):
@@ -40,16 +42,11 @@ def in_row_blocks(
         roots.append(root)
         if repeat is not None:
             flagged.append(repeat + start)
-    mantissas, log_scales = zip(*roots, strict=True)
-    whole = Scaled(torch.cat(mantissas, 1), torch.cat(log_scales, 1))
+    whole = Scaled(
+        torch.cat([root.mantissa for root in roots], 1),
+        torch.cat([root.log_scale for root in roots], 1),
+    )
     return whole, torch.cat(flagged) if flagged else None
-
-
-def rows_of(message: Message, rows: slice) -> Message:
-    """Some rows of a message; one row that stands for all rows stays."""
-    if isinstance(message, LeafMessage):
-        return message.rows(rows)
-    return message if message.shape[1] == 1 else message[:, rows]
 
 
 def rows_except(some: Tensor, num_rows: int) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from subtractive.io.registry import Registry
 
 WEIGHTS: Registry[Weights] = Registry("kind of weights")
 
-# Weights beyond are divided by their largest: their squares must not leave the range of a float.
+# Weights whose largest is beyond, or below the inverse, are scaled before they are squared.
 _MODERATE = {torch.float32: 1e4, torch.float64: 1e60}
 
 
@@ -172,17 +172,28 @@ def complex_weights(
     return ComplexWeights(torch.complex(real, initialise(shape, generator)))
 
 
-def moderate(weights: list[Tensor]) -> tuple[list[Tensor], list[float], float]:
-    """Weights whose squares stay finite, their largest, and the scale of all regions together."""
+class Moderate(NamedTuple):
+    """Weights W = matrix · exp(log_scale) whose squares stay finite."""
+
+    matrix: Tensor  # (f, o, i)
+    log_scale: float
+    largest: float  # of the magnitudes of the matrix
+
+
+def moderate(weights: Sequence[Tensor]) -> list[Moderate]:
+    """Weights divided by their largest where their squares would leave the range of a float."""
     bounds = [bound for w in weights for bound in torch.aminmax(_parts(w.detach()))]
     sizes = torch.stack(bounds).abs_().view(-1, 2).amax(1).tolist()
-    log_unit = 0.0
-    for number, size in enumerate(sizes):
-        limit = _MODERATE[weights[number].real.dtype]
-        if not (1 / limit < size < limit) and 0 < size < math.inf:
-            weights[number], sizes[number] = weights[number] / size, 1.0
-            log_unit += len(weights[number]) * math.log(size)
-    return weights, sizes, log_unit
+    found = []
+    for weight, size in zip(weights, sizes, strict=True):
+        limit = _MODERATE[weight.real.dtype]
+        is_moderate = 1 / limit < size < limit or not 0 < size < math.inf
+        found.append(
+            Moderate(weight, 0.0, size)
+            if is_moderate
+            else Moderate(weight / size, math.log(size), 1.0)
+        )
+    return found
 
 
 def _parts(weight: Tensor) -> Tensor:

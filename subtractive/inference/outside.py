@@ -60,8 +60,7 @@ def keep_inside(
 
     def keep(regions: Sequence[int], message: Message) -> None:
         for place, region in enumerate(regions):  # a region with a sum of its own keeps that
-            one = slice(place, place + 1)
-            messages[region] = message[one] if isinstance(message, Tensor) else message.take(one)
+            messages[region] = message.take(slice(place, place + 1))
 
     rule = ForwardPass(schedule, circuit.sum_layers)
 
@@ -126,9 +125,7 @@ def _environment(
     """The environment of what a region's sum is taken of, or of its input functions."""
     circuit = inside.circuit
     if call.parent is None:
-        message = inside.messages[call.region]
-        some = message if isinstance(message, Tensor) else message.some
-        dtype = double(some.dtype)
+        dtype = double(inside.messages[call.region].dtype)
         environment = Environment.of_root(circuit.num_outputs, dtype)
     else:
         family = children_of(circuit, call.parent)
@@ -191,4 +188,4 @@ def mixed(circuit: Circuit, region: int, vectors: Sequence[Message]) -> Message:
         return vectors[0]
     layer, place = circuit.sum_of(region)
     sums = mix(layer.weight(place), layer.vector(vectors, place).mantissa)
-    return divide(sums, sums.detach().abs().amax(-1)).mantissa
+    return divide(sums, sums.detach().abs().amax(-1))

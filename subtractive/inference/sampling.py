@@ -25,11 +25,10 @@ from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.inputs.window_sampling import Form, draw_in_window
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import Message
-from subtractive.numerics.signed_log import SignedLog
+from subtractive.numerics.scaled import Message, Scaled
+from subtractive.numerics.signed_log import SignedLog, signed_log
 from subtractive.numerics.transforms import full_precision
-from subtractive.regions.folding import FoldedSchedule, root_of, traverse
-from subtractive.regions.graph_traversal import traverse_graph
+from subtractive.regions.folding import FoldedSchedule, divide_leaves, root_of, traverse
 
 
 @torch.no_grad()
@@ -129,12 +128,11 @@ def _draw_units(
         else:
             masses = torch.where(above[..., None] < 0, 1.0, _relative(shares.log() + masses))
         parts = layer.units_of_children(_choose(masses, generator), widths)
-        for source, places, part in zip(call.sources, call.reads, parts, strict=True):
-            if isinstance(places, slice):
-                chosen[source][places] = part
-            else:  # of all readers of a region, a row comes through one
-                for place, units in zip(places, torch.where(above < 0, -1, part), strict=True):
-                    chosen[source][place] = torch.maximum(chosen[source][place], units)
+        for source, places, part in zip(call.sources, call.places, parts, strict=True):
+            # Of all readers of a region, a row comes through one.
+            units = torch.where(above < 0, -1, part)
+            at = torch.arange(len(chosen[source]))[places][:, None].expand_as(units)
+            chosen[source].scatter_reduce_(0, at, units, "amax")
     return chosen[: len(leaves)]
 
 
@@ -149,8 +147,8 @@ def _products(circuit: Circuit, schedule: FoldedSchedule, leaves: list[LeafMessa
         return rule(number, children)
 
     root = root_of(schedule, traverse(schedule, rule.scale_leaves(leaves), rule_that_keeps))
-    assert isinstance(root, Tensor)
-    return _Products(masses, widths, root)
+    assert isinstance(root, Scaled)
+    return _Products(masses, widths, root.mantissa)
 
 
 def _products_of_graph(
@@ -160,17 +158,14 @@ def _products_of_graph(
     masses: list[Tensor] = []
     widths: list[list[int]] = []
 
-    def rule_that_keeps(
-        number: int, children: Sequence[LeafMessage | SignedLog]
-    ) -> LeafMessage | SignedLog:
+    def rule_that_keeps(number: int, children: Sequence[SignedLog]) -> SignedLog:
         product = circuit.sum_layers[schedule.calls[number].layer].reference(children)
         masses.append(product.log_abs)
         widths.append([child.shape[2] for child in children])
         return rule(number, children)
 
-    inputs: list[LeafMessage | SignedLog] = [*leaves]
-    root = traverse_graph(schedule, inputs, rule_that_keeps)[-1]
-    assert isinstance(root, SignedLog)
+    messages = divide_leaves(schedule, [signed_log(leaf) for leaf in leaves])
+    root = root_of(schedule, traverse(schedule, messages, rule_that_keeps))
     return _Products(masses, widths, _relative(root.log_abs))
 
 

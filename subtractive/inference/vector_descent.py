@@ -29,9 +29,9 @@ def has_shared_grams(inside: Inside) -> bool:
     if inside.num_rows < LEAST_ROWS:
         return False
     is_elementwise = all(layer.is_elementwise for layer in inside.circuit.sum_layers)
-    grams = (m for m in inside.messages.values() if m.dim() == 4)
+    grams = (m for m in inside.messages.values() if m.is_gram)
     return is_elementwise and all(
-        gram.shape[1] == 1 and not _some(gram).is_complex() for gram in grams
+        gram.shape[1] == 1 and not gram.dtype.is_complex for gram in grams
     )
 
 
@@ -130,7 +130,3 @@ def _gram(inside: Inside, region: int) -> Tensor:
 def _weight(circuit: Circuit, region: int) -> Tensor:
     layer, place = circuit.sum_of(region)
     return layer.weight(place)[0]
-
-
-def _some(message: Message) -> Tensor:
-    return message if isinstance(message, Tensor) else message.some

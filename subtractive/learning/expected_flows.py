@@ -170,6 +170,6 @@ def update(circuit: Circuit, flows: Flows, pseudocount: float) -> None:
 def _product_integrals(circuit: Circuit, call: LayerCall, messages: Sequence[Tensor]) -> Tensor:
     """The integrals (f, 1, i) of the products that are summed."""
     children = [
-        messages[source][places] for source, places in zip(call.sources, call.reads, strict=True)
+        messages[source][places] for source, places in zip(call.sources, call.places, strict=True)
     ]
     return circuit.sum_layers[call.layer].product(children, call.folds)

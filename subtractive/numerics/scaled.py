@@ -43,13 +43,13 @@ class LeafMessage(NamedTuple):
     def is_gram(self) -> bool:
         return self.some.dim() == 4
 
-    def dim(self) -> int:
-        """The number of axes: three of a vector, four of a gram."""
-        return self.some.dim()
-
     @property
     def shape(self) -> torch.Size:
         return self.some.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.some.dtype
 
     def take(self, index: Index) -> LeafMessage:
         """The messages of some regions."""
@@ -127,38 +127,57 @@ def spread(per_row: Tensor, like: Tensor) -> Tensor:
 class Scaled(NamedTuple):
     """``mantissa * exp(log_scale)``, the largest mantissa of each region and row being about one.
 
-    A scale of -inf says that the message is exactly zero.
+    A scale of -inf says that the message is exactly zero. Underflow may have changed a mantissa
+    by ``num_errors`` times the smallest positive number.
     """
 
     mantissa: Tensor  # (f, n, i) or (f, n, i, j)
     log_scale: Tensor  # (f, n), float64, constant for differentiation
+    num_errors: Tensor | float = 1.0  # (f, n)
 
     @property
     def is_gram(self) -> bool:
         return self.mantissa.dim() == 4
 
+    @property
+    def shape(self) -> torch.Size:
+        return self.mantissa.shape
 
-# What passes through a circuit: a leaf's message before its exponential, or the mantissas of a
-# layer, whose scales are collected elsewhere.
-Message = LeafMessage | Tensor
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.mantissa.dtype
+
+    def take(self, index: Index) -> Scaled:
+        """The messages of some regions."""
+        return Scaled(self.mantissa[index], self.log_scale[index])
+
+    def split(self, sizes: Sequence[int]) -> list[Scaled]:
+        """The messages of consecutive groups of regions, together all of them."""
+        parts = (self.mantissa.split(list(sizes)), self.log_scale.split(list(sizes)))
+        return [Scaled(*part) for part in zip(*parts, strict=True)]
+
+    def rows(self, rows: slice | Tensor) -> Scaled:
+        """The messages of some rows; one row that stands for all rows stays."""
+        if self.shape[1] == 1:
+            return self
+        scale = self.log_scale
+        return Scaled(self.mantissa[:, rows], scale if scale.shape[1] == 1 else scale[:, rows])
+
+    def outer(self) -> Scaled:
+        """The gram ``v vᴴ`` of a vector, in double precision."""
+        wide = self.mantissa.to(double(self.dtype))
+        gram = wide[..., :, None] * wide[..., None, :].conj()  # (f, n, i, j)
+        return Scaled(gram, 2 * self.log_scale, 2.0 * self.num_errors)
 
 
-class Product(NamedTuple):
-    """An element-wise product before it is summed, and the errors that underflow may have made.
-
-    Mantissas may be off by ``num_errors`` times the smallest positive number. The scale is that
-    of leaves, or what was divided by on the way.
-    """
-
-    mantissa: Tensor
-    log_scale: Tensor | None  # (f, n)
-    num_errors: Tensor | float  # (f, n)
+# What passes through a circuit: of a leaf before its exponential, of a layer with a scale.
+Message = LeafMessage | Scaled
 
 
 def to_scaled(message: LeafMessage) -> Scaled:
     """Take the exponential of a leaf's message, relative to its largest entry."""
     mantissa, exponent = message
-    units = tuple(range(2, message.dim()))
+    units = tuple(range(2, message.some.dim()))
     if exponent is None:
         assert mantissa is not None
         return divide(mantissa, mantissa.detach().abs().amax(units))
@@ -169,11 +188,12 @@ def to_scaled(message: LeafMessage) -> Scaled:
     # Any finite number will do where all entries are exactly zero.
     shifted = exponent - spread(peak.clamp(min=torch.finfo(peak.dtype).min), exponent)
     if mantissa is None:
-        return Scaled(shifted.exp_(), peak)
+        return Scaled(shifted.exp_(), peak.double())
     # Only where the mantissa is (nearly) zero does the exponent exceed the peak, by any amount.
     limit = math.log(torch.finfo(shifted.dtype).max)
     impossible, possible = shifted.clamp(max=0.5 * limit), shifted.clamp(max=0.999 * limit)
-    return Scaled(torch.where(mantissa == 0, impossible, possible).exp() * mantissa, peak)
+    size = torch.where(mantissa == 0, impossible, possible).exp()
+    return Scaled(size * mantissa, peak.double())
 
 
 def divide(mantissa: Tensor, peak: Tensor) -> Scaled:
@@ -182,75 +202,58 @@ def divide(mantissa: Tensor, peak: Tensor) -> Scaled:
     return Scaled(mantissa / spread(safe, mantissa), peak.double().log())
 
 
-def multiply(messages: Sequence[Message]) -> Product:
+def multiply(messages: Sequence[Message]) -> Scaled:
     """The element-wise product; vectors beside grams become grams.
 
     Exponents of leaves are added before the exponential: two narrow Gaussians may disagree by more
     than a float can hold. Mantissas are scaled one by one, and pair by pair where there are many.
     """
-    if len(messages) == 2:  # as almost always
-        one, other = messages
-        if isinstance(one, Tensor) and isinstance(other, Tensor) and one.dim() == other.dim():
-            return Product(one * other, None, 3.0)
-    grams = [message for message in messages if message.dim() == 4]
-    if 0 < len(grams) < len(messages):
-        vectors = [message for message in messages if message.dim() == 3]
-        # One outer product for all vectors, of numbers and not of exponents: an exponential of
-        # every entry of every row's gram would cost more than the products.
-        gram, vector = multiply(grams), multiply(vectors)
-        if len(vectors) > 1:
-            vector = _rescaled(vector)
-        log_scale = None if vector.log_scale is None else 2 * vector.log_scale
-        return Product(
-            gram.mantissa * outer(vector.mantissa),
-            added(gram.log_scale, log_scale),
-            gram.num_errors + 2.0 * vector.num_errors + 1.0,
-        )
-    exponent, products = None, []
+    grams = [message for message in messages if message.is_gram]
+    if not grams or len(grams) == len(messages):
+        return _multiply_alike(messages)
+    vectors = [message for message in messages if not message.is_gram]
+    # One outer product for all vectors, of numbers and not of exponents: an exponential of every
+    # entry of every row's gram would cost more than the products.
+    vector = _multiply_alike(vectors)
+    vector = _rescaled(vector) if len(vectors) > 1 else vector
+    return times(_multiply_alike(grams), vector.outer())
+
+
+def _multiply_alike(messages: Sequence[Message]) -> Scaled:
+    """The element-wise product of vectors, or of grams."""
+    exponent, factors = None, []
     for message in messages:
-        if isinstance(message, Tensor):
-            products.append(Product(message, None, 1.0))
+        if isinstance(message, Scaled):
+            factors.append(message)
             continue
         if message.mantissa is not None:
-            products.append(Product(*to_scaled(LeafMessage(message.mantissa, None)), 1.0))
+            factors.append(to_scaled(LeafMessage(message.mantissa, None)))
         if message.exponent is not None:
             exponent = message.exponent if exponent is None else exponent + message.exponent
     if exponent is not None:
-        products.append(Product(*to_scaled(LeafMessage(None, exponent)), 1.0))
-    while len(products) > 1:
-        pairs = [
-            Product(
-                one.mantissa * other.mantissa,
-                added(one.log_scale, other.log_scale),
-                one.num_errors + other.num_errors + 1.0,
-            )
-            for one, other in zip(products[::2], products[1::2], strict=False)
-        ]
-        if len(products) > 2:
-            pairs = [_rescaled(pair) for pair in pairs]
-        products = pairs + products[2 * len(pairs) :]
-    return products[0]
+        factors.append(to_scaled(LeafMessage(None, exponent)))
+    while len(factors) > 2:
+        pairs = zip(factors[::2], factors[1::2], strict=False)
+        odd = factors[len(factors) // 2 * 2 :]
+        factors = [_rescaled(times(*pair)) for pair in pairs] + odd
+    return times(*factors) if len(factors) == 2 else factors[0]
 
 
-def outer(vector: Tensor) -> Tensor:
-    """The gram ``v vᴴ`` of a vector, in double precision."""
-    wide = vector.to(double(vector.dtype))
-    return wide[..., :, None] * wide[..., None, :].conj()  # (f, n, i, j)
+def times(one: Scaled, other: Scaled) -> Scaled:
+    """The element-wise product of two messages of the same kind."""
+    return Scaled(
+        one.mantissa * other.mantissa,
+        one.log_scale + other.log_scale,
+        one.num_errors + other.num_errors + 1.0,
+    )
 
 
-def added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    """The scale of a product of two, ``None`` being a scale of one."""
-    if one is None or other is None:
-        return other if one is None else one
-    return one + other
-
-
-def _rescaled(product: Product) -> Product:
+def _rescaled(product: Scaled) -> Scaled:
     size = product.mantissa.detach().abs()
     peak = size.amax(tuple(range(2, size.dim())))
-    mantissa, log_scale = divide(product.mantissa, peak)
+    mantissa, log_scale, _ = divide(product.mantissa, peak)
     errors = product.num_errors / peak.double()  # infinite where all entries underflowed
-    return Product(mantissa, added(product.log_scale, log_scale), errors)
+    return Scaled(mantissa, product.log_scale + log_scale, errors)
 
 
 def add_rows(message: Scaled, count: int) -> Scaled:

@@ -64,10 +64,8 @@ class SignedLog(NamedTuple):
         return SignedLog(change(self.sign), change(self.log_abs))
 
 
-def signed_log(message: LeafMessage | SignedLog) -> SignedLog:
+def signed_log(message: LeafMessage) -> SignedLog:
     """An input's message as sign and log|y|."""
-    if isinstance(message, SignedLog):
-        return message
     mantissa, exponent = message
     if mantissa is None:
         log_abs = message.some.double()
@@ -83,7 +81,7 @@ def add_signed(message: SignedLog) -> SignedLog:
     return mix_signed(torch.ones_like(flat.log_abs[:, :1]), flat)
 
 
-def multiply_signed(messages: Sequence[LeafMessage | SignedLog]) -> SignedLog:
+def multiply_signed(messages: Sequence[SignedLog]) -> SignedLog:
     """The element-wise product: signs multiply, logarithms add."""
     product, *others = _alike(messages)
     for other in others:
@@ -91,7 +89,7 @@ def multiply_signed(messages: Sequence[LeafMessage | SignedLog]) -> SignedLog:
     return product
 
 
-def kronecker_signed(messages: Sequence[LeafMessage | SignedLog]) -> SignedLog:
+def kronecker_signed(messages: Sequence[SignedLog]) -> SignedLog:
     """The Kronecker product of vectors, (f, n, i·j), or of grams, (f, n, i·j, k·l)."""
     product, *others = _alike(messages)
     for other in others:
@@ -119,11 +117,10 @@ def mix_signed_gram(weight: Tensor, message: SignedLog, other: Tensor) -> Signed
     return left.map(lambda t: t.unflatten(1, (rows, -1)).mT)
 
 
-def _alike(messages: Sequence[LeafMessage | SignedLog]) -> list[SignedLog]:
+def _alike(messages: Sequence[SignedLog]) -> list[SignedLog]:
     """All as vectors, or all as grams."""
     squared = any(message.is_gram for message in messages)
-    signed = [signed_log(message) for message in messages]
-    return [m.outer() if squared and not m.is_gram else m for m in signed]
+    return [m.outer() if squared and not m.is_gram else m for m in messages]
 
 
 def _mix(weight: Tensor, message: SignedLog) -> SignedLog:

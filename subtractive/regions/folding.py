@@ -1,7 +1,6 @@
 """The schedule of a circuit, folded into few tensors, and the traversal of its messages.
 
-Messages are nodes of a tree: one for each input region, one for each sum. (Nodes of other graphs
-have several readers; see :mod:`subtractive.regions.graph_traversal`.) Nodes whose children
+Messages are nodes of a graph: one for each input region, one for each sum. Nodes whose children
 live in the same tensors are evaluated together, as one tensor with a region axis ``f``. Equally
 shaped subtrees therefore cost one matrix product per level.
 """
@@ -10,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from subtractive.regions.graph import RegionGraph
@@ -17,16 +17,18 @@ from subtractive.regions.graph import RegionGraph
 Index = slice | list[int]
 
 
-class Splittable(Protocol):
-    """A message that can be split into those of consecutive groups of regions."""
+class Divisible(Protocol):
+    """A message of several regions."""
 
     def split(self, sizes: list[int], /) -> Sequence[Any]:
         """The messages of consecutive groups of these sizes."""
 
+    def take(self, index: Index, /) -> Any:  # noqa: ANN401 - a message of the same kind
+        """The messages of some regions."""
 
-M = TypeVar("M", bound=Splittable)
-Piece = tuple[int, int]  # a tensor, and the first region of a part that one call reads
-Waiting = dict[Piece, M]
+
+M = TypeVar("M", bound=Divisible)
+Part = tuple[int, int]  # a tensor, and the number of a part of it that one call reads
 
 # What a node does with the product of its children: W p, Wᵀ p, or nothing.
 SUM, TRANSPOSED, CONTRACTION = "sum", "transposed sum", "contraction"
@@ -66,32 +68,45 @@ class LayerCall(NamedTuple):
     regions: tuple[int, ...]
     layer: int
     folds: Index
-    sources: tuple[int, ...]  # (h,): leaves are numbered first, then the calls
-    places: tuple[slice, ...]  # (h,)
+    reads: tuple[Part, ...]  # (h,)
+    places: tuple[Index, ...]  # (h,): where these parts are in their tensors
     kind: Hashable = SUM
-    picks: tuple[list[int], ...] = ()  # (h,), in place of slices where there are other readers
 
     @property
-    def reads(self) -> tuple[Index, ...]:
-        """Where to read the children of each slot, whether or not others read them, too."""
-        return self.picks or self.places
+    def sources(self) -> tuple[int, ...]:
+        """The tensors that hold the children, (h,): leaves are numbered first, then the calls."""
+        return tuple(tensor for tensor, _ in self.reads)
 
 
 @dataclass(frozen=True)
 class FoldedSchedule:
     """The leaves, then the calls, children before parents: each makes one tensor.
 
-    In a tree every node has one parent: each tensor falls into the consecutive ``parts`` that its
-    readers take.
+    A tensor falls into ``parts``, one for each time that it is read. In a tree they are
+    consecutive and do not overlap, because every node has one parent.
     """
 
     leaves: tuple[LeafCall, ...]
     calls: tuple[LayerCall, ...]
-    parts: tuple[tuple[slice, ...], ...] = field(compare=False)
-    only_leaves: tuple[tuple[bool, ...], ...] = field(compare=False)  # of the reader of each part
+    parts: tuple[tuple[Index, ...], ...] = field(compare=False)  # of each tensor
     is_rescaled: tuple[bool, ...] = field(compare=False)  # of each call
     is_checked: tuple[bool, ...] = field(compare=False)  # of each call
     is_tree: bool = field(default=True, compare=False)  # whether each message has one reader
+
+    @cached_property
+    def sizes(self) -> tuple[list[int], ...]:
+        """The numbers of regions in the parts of each tensor of a tree."""
+        return tuple(
+            [part.stop - part.start for part in parts if isinstance(part, slice)]
+            for parts in self.parts
+        )
+
+    @cached_property
+    def among_leaves(self) -> frozenset[Part]:
+        """The parts of leaves that are read together with other leaves only."""
+        last = len(self.leaves)
+        together = (c.reads for c in self.calls if all(source < last for source in c.sources))
+        return frozenset(part for reads in together for part in reads)
 
     def with_label(self, label: Hashable) -> FoldedSchedule:
         """The same schedule with one label for all leaves."""
@@ -170,10 +185,37 @@ def fold(nodes: Sequence[Node], places: Places | None = None) -> FoldedSchedule:
     ``places`` are those of the circuit that shall be evaluated; without them its layers are to be
     made, one for each tensor.
     """
-    home = [0] * len(nodes)  # node -> the tensor with its message
+    is_tree = not any(node.children and node.kind is SUM_OF_PARTITIONS for node in nodes)
+    home, members = _grouped(nodes, places)
+    ordered, parts, reads = _read(nodes, home, members, is_tree=is_tree)
+    leaves: list[LeafCall] = []
+    calls: list[LayerCall] = []
+    for tensor, read in zip(ordered, reads, strict=True):
+        kind = nodes[tensor[0]].kind
+        regions = tuple(nodes[number].region for number in tensor)
+        if not read:
+            layer, folds = _located(regions, places and places.inputs, len(leaves))
+            leaves.append(LeafCall(regions, layer, folds, kind))
+            continue
+        layer, folds = _located(regions, places and places.sums, len(calls))
+        where = tuple(parts[source][part] for source, part in read)
+        calls.append(LayerCall(regions, layer, folds, tuple(read), where, kind))
+    return FoldedSchedule(
+        tuple(leaves),
+        tuple(calls),
+        tuple(map(tuple, parts)),
+        _in_turn(calls, len(leaves), RESCALED_EVERY),
+        _in_turn(calls, len(leaves), CHECKED_EVERY),
+        is_tree,
+    )
+
+
+def _grouped(nodes: Sequence[Node], places: Places | None) -> tuple[list[int], list[list[int]]]:
+    """The tensor with the message of each node, and the nodes of each tensor, leaves first."""
+    home = [0] * len(nodes)
     members: list[list[int]] = []
     tensors: dict[Hashable, int] = {}
-    for is_leaf in (True, False):  # leaves are numbered first
+    for is_leaf in (True, False):
         for number, node in enumerate(nodes):
             if bool(node.children) == is_leaf:
                 continue
@@ -183,42 +225,7 @@ def fold(nodes: Sequence[Node], places: Places | None = None) -> FoldedSchedule:
                 members.append([])
             home[number] = tensors[key]
             members[home[number]].append(number)
-    is_tree = not any(node.children and node.kind is SUM_OF_PARTITIONS for node in nodes)
-    ordered = _in_reading_order(members, nodes, home) if is_tree else members
-    at = {node: place for tensor in ordered for place, node in enumerate(tensor)}
-    leaves: list[LeafCall] = []
-    calls: list[LayerCall] = []
-    for tensor in ordered:
-        first = nodes[tensor[0]]
-        regions = tuple(nodes[number].region for number in tensor)
-        if not first.children:
-            layer, folds = _located(regions, places and places.inputs, len(leaves))
-            leaves.append(LeafCall(regions, layer, folds, first.kind))
-            continue
-        layer, folds = _located(regions, places and places.sums, len(calls))
-        sources = tuple(home[child] for child in first.children)
-        if not is_tree:
-            slots = zip(*(nodes[number].children for number in tensor), strict=True)
-            picks = tuple([at[child] for child in slot] for slot in slots)
-            calls.append(LayerCall(regions, layer, folds, sources, (), first.kind, picks))
-            continue
-        begins = [at[child] for child in first.children]
-        read = tuple(slice(begin, begin + len(tensor)) for begin in begins)
-        calls.append(LayerCall(regions, layer, folds, sources, read, first.kind))
-    if not is_tree:
-        return FoldedSchedule(tuple(leaves), tuple(calls), (), (), (), (), is_tree=False)
-    read_parts = _parts(calls, len(ordered))
-    return FoldedSchedule(
-        tuple(leaves),
-        tuple(calls),
-        tuple(tuple(part for part, _ in parts) for parts in read_parts),
-        tuple(
-            tuple(all(source < len(leaves) for source in call.sources) for _, call in parts)
-            for parts in read_parts
-        ),
-        _in_turn(calls, len(leaves), RESCALED_EVERY),
-        _in_turn(calls, len(leaves), CHECKED_EVERY),
-    )
+    return home, members
 
 
 def _in_turn(calls: Sequence[LayerCall], num_leaves: int, every: int) -> tuple[bool, ...]:
@@ -241,86 +248,88 @@ def _layer_of(node: Node, places: Places | None) -> int | None:
 def _located(
     regions: Sequence[int], places: Mapping[int, tuple[int, int]] | None, number: int
 ) -> tuple[int, Index]:
-    """The layer of some regions and their places in it; a slice where they are consecutive."""
+    """The layer of some regions and their places in it."""
     if places is None or regions[0] not in places:
         return number, slice(0, len(regions))
-    at = [places[region][1] for region in regions]
-    is_consecutive = at == list(range(at[0], at[0] + len(at)))
-    return places[regions[0]][0], slice(at[0], at[0] + len(at)) if is_consecutive else at
+    return places[regions[0]][0], _as_index([places[region][1] for region in regions])
+
+
+def _as_index(places: list[int]) -> Index:
+    """A slice where places are consecutive, which copies nothing."""
+    whole = slice(places[0], places[0] + len(places))
+    return whole if places == list(range(whole.start, whole.stop)) else places
 
 
 def _numbered(tensors: Sequence[Sequence[int]]) -> dict[int, tuple[int, int]]:
     return {r: (k, at) for k, regions in enumerate(tensors) for at, r in enumerate(regions)}
 
 
-def _in_reading_order(
-    members: Sequence[Sequence[int]], nodes: Sequence[Node], home: Sequence[int]
-) -> list[list[int]]:
-    """Order each tensor as its readers read it, so that reading is a slice and not a copy."""
-    ordered: list[dict[int, None]] = [{} for _ in members]
-    ordered[-1] = dict.fromkeys(members[-1])
+def _read(
+    nodes: Sequence[Node], home: Sequence[int], members: Sequence[list[int]], *, is_tree: bool
+) -> tuple[list[list[int]], list[list[Index]], list[list[Part]]]:
+    """The nodes of each tensor in their order, its parts, and the parts of others that it reads.
+
+    In a tree, tensors are ordered as they are read, so that reading is a slice and not a copy.
+    """
+    ordered: list[list[int]] = [[] for _ in members[:-1]] if is_tree else [*members[:-1]]
+    ordered.append(members[-1])
+    at = {node: place for tensor in members for place, node in enumerate(tensor)}
+    parts: list[list[Index]] = [[] for _ in members]
+    reads: list[list[Part]] = [[] for _ in members]
     for tensor in reversed(range(len(members))):
-        some = next(iter(ordered[tensor]))
-        for h in range(len(nodes[some].children)):
-            for number in ordered[tensor]:
-                child = nodes[number].children[h]
-                ordered[home[child]][child] = None
-    return [list(numbers) for numbers in ordered]
-
-
-def _parts(calls: Sequence[LayerCall], num_tensors: int) -> list[list[tuple[slice, LayerCall]]]:
-    """The parts of each tensor, in their order, and the call that reads each."""
-    read: list[list[tuple[slice, LayerCall]]] = [[] for _ in range(num_tensors)]
-    for call in calls:
-        for source, places in zip(call.sources, call.places, strict=True):
-            read[source].append((places, call))
-    return [sorted(parts, key=lambda part: part[0].start) for parts in read]
+        for slot in zip(*(nodes[number].children for number in ordered[tensor]), strict=True):
+            source = home[slot[0]]
+            if is_tree:
+                begin = len(ordered[source])
+                ordered[source].extend(slot)
+                place: Index = slice(begin, len(ordered[source]))
+            else:
+                place = [at[child] for child in slot]
+            reads[tensor].append((source, len(parts[source])))
+            parts[source].append(place)
+    return ordered, parts, reads
 
 
 def traverse(
     schedule: FoldedSchedule,
-    waiting: Mapping[Piece, M],
+    messages: Mapping[Part, M],
     rule: Callable[[int, Sequence[M]], M],
     calls: Iterable[int] | None = None,
-) -> Waiting[M]:
+) -> dict[Part, M]:
     """Send messages through some calls, or through all, and return those that were not read.
 
     ``rule(number, children)`` makes the message of a call. What was read is dropped.
     """
-    left = dict(waiting)
+    left = dict(messages)
     for number in range(len(schedule.calls)) if calls is None else calls:
-        call = schedule.calls[number]
-        children = [
-            left.pop((source, places.start))
-            for source, places in zip(call.sources, call.places, strict=True)
-        ]
-        left.update(_pieces(schedule, len(schedule.leaves) + number, rule(number, children)))
+        children = [left.pop(part) for part in schedule.calls[number].reads]
+        left.update(divide(schedule, len(schedule.leaves) + number, rule(number, children)))
     return left
 
 
-def waiting_leaves(schedule: FoldedSchedule, leaves: Sequence[M]) -> Waiting[M]:
-    """The leaves in the pieces in which they are read."""
-    waiting: Waiting[M] = {}
+def divide(schedule: FoldedSchedule, tensor: int, message: M) -> dict[Part, M]:
+    """The message of a tensor in the parts in which it is read; the root's is one part."""
+    if schedule.is_tree:
+        pieces = split(message, schedule.sizes[tensor])
+    else:
+        pieces = [message.take(part) for part in schedule.parts[tensor]] or [message]
+    return {(tensor, part): piece for part, piece in enumerate(pieces)}
+
+
+def divide_leaves(schedule: FoldedSchedule, leaves: Sequence[M]) -> dict[Part, M]:
+    """The messages of all leaves in the parts in which they are read."""
+    found: dict[Part, M] = {}
     for tensor, leaf in enumerate(leaves):
-        waiting.update(_pieces(schedule, tensor, leaf))
-    return waiting
+        found.update(divide(schedule, tensor, leaf))
+    return found
 
 
-def root_of(schedule: FoldedSchedule, left: Mapping[Piece, M]) -> M:
+def root_of(schedule: FoldedSchedule, left: Mapping[Part, M]) -> M:
     """The root's message."""
     return left[len(schedule.leaves) + len(schedule.calls) - 1, 0]
-
-
-def _pieces(schedule: FoldedSchedule, tensor: int, message: M) -> Waiting[M]:
-    """A tensor in the parts that its readers take; the root is one piece."""
-    parts = schedule.parts[tensor]
-    if len(parts) < 2:
-        return {(tensor, 0): message}
-    pieces = split(message, [part.stop - part.start for part in parts])
-    return {(tensor, part.start): piece for part, piece in zip(parts, pieces, strict=True)}
 
 
 def split(message: M, sizes: Sequence[int]) -> Sequence[M]:
     """A message in consecutive groups of regions."""
     # Not sliced: in the backward pass the parts are joined, not added to zeros.
-    return [message] if len(sizes) == 1 else message.split(list(sizes))
+    return [message] if len(sizes) < 2 else message.split([*sizes])

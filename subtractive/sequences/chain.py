@@ -111,8 +111,8 @@ class Chain:
             product = _read(self.leaf(position, reading), rest, step)
             mixed = gram_sandwich if self.is_squared else mix
             sums = mixed(self.weight(position)[None], product.mantissa)
-            mantissa, log_scale = divide(sums, sums.abs().flatten(2).amax(-1))
-            rest = Scaled(mantissa, product.log_scale + log_scale)
+            rest = divide(sums, sums.abs().flatten(2).amax(-1))
+            rest = rest._replace(log_scale=product.log_scale + rest.log_scale)
             if bool(((rest.log_scale == -math.inf) & (product.log_scale > -math.inf)).any()):
                 raise ArithmeticError(
                     "the probabilities of some endings underflow: the units of the model differ "
@@ -159,12 +159,7 @@ def _read(leaf: LeafMessage, rest: Scaled, step: Tensor) -> Scaled:
     """Σ_k L_k ⊙ R_step(s, k) for every state s: one token read, whatever its kind."""
     states, kinds = step.shape
     every_kind = leaf.rows(torch.arange(kinds).repeat(states))
-    targets = step.flatten()
-    product = multiply([every_kind, rest.mantissa[:, targets]])
-    log_scale = rest.log_scale[:, targets]
-    if product.log_scale is not None:
-        log_scale = log_scale + product.log_scale
-    return add_rows(Scaled(product.mantissa, log_scale), kinds)
+    return add_rows(multiply([every_kind, rest.rows(step.flatten())]), kinds)
 
 
 def _rescaled(vectors: Tensor, log_scale: Tensor) -> Before:

@@ -15,6 +15,7 @@ from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import labels, square_leaves
 from subtractive.inference.outside import descend, inside
 from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.scaled import Scaled
 
 ROWS, DOUBLE = 3, torch.float64
 
@@ -28,6 +29,11 @@ def gram_of(*shape, dtype=DOUBLE, seed=0):
     """Random positive semi-definite matrices (n, i, j)."""
     root = random(*shape, dtype=dtype, seed=seed)
     return root @ root.mH
+
+
+def message(units):
+    """Vectors (n, i) or grams (n, i, j) of one region, their scale being one."""
+    return Scaled(units[None], torch.zeros(1, len(units), dtype=DOUBLE))
 
 
 def level(form):
@@ -74,7 +80,7 @@ def test_hadamard_siblings_multiply_entry_by_entry(rank, dtype):
     first, second = (random(ROWS, 4, dtype=dtype, seed=s) for s in (3, 4))
     third, fourth = (gram_of(n, 4, 4, dtype=dtype, seed=s) for n, s in ((ROWS, 5), (1, 6)))
     outer = [v[:, :, None] * v[:, None, :].conj() for v in (first, second)]
-    siblings = [first[None], second[None], third[None], fourth[None]]
+    siblings = [message(units) for units in (first, second, third, fourth)]
     factors = [*outer, third, fourth]
     for some in itertools.chain.from_iterable(
         itertools.combinations(range(4), r) for r in range(1, 5)
@@ -97,7 +103,7 @@ def test_kronecker_siblings_are_contracted_in_their_order(slot, kinds, rank, dty
     for k, kind in zip([k for k in range(3) if k != slot], kinds, strict=True):
         units = random(ROWS, widths[k], dtype=dtype, seed=7 + k)
         form_k = gram_of(ROWS, widths[k], widths[k], dtype=dtype, seed=7 + k)
-        siblings.append((units if kind == "v" else form_k)[None])
+        siblings.append(message(units if kind == "v" else form_k))
         factors.append(units[:, :, None] * units[:, None, :].conj() if kind == "v" else form_k)
     axes = ["ad", "be", "cf"]
     own = axes.pop(slot)
@@ -111,11 +117,11 @@ def test_kronecker_siblings_are_contracted_in_their_order(slot, kinds, rank, dty
 def test_rank_stays_low_below_known_siblings_and_is_given_up_below_unknown_ones():
     above = Environment.of_root(2, DOUBLE).below_sum(random(2, 8))
     for seed in range(3):
-        below = below_hadamard(above, [random(1, ROWS, 8, seed=seed)])
+        below = below_hadamard(above, [message(random(ROWS, 8, seed=seed))])
         above = below.below_sum(random(8, 8, seed=seed))
         assert above.left.shape == (ROWS, 2, 8)
         assert above.right.shape == (ROWS, 2, 8)
-    assert below_hadamard(above, [gram_of(1, 1, 8, 8)]).right is None
+    assert below_hadamard(above, [message(gram_of(1, 8, 8))]).right is None
     assert above.matrix().shape == (ROWS, 8, 8)
 
 
@@ -135,7 +141,7 @@ def test_a_unit_that_is_small_above_and_large_beside_is_not_lost(full):
     weight = torch.tensor([[1.0, 1e-250]], dtype=DOUBLE)
     above = Environment.of_root(1, DOUBLE).below_sum(weight)
     above = Environment(above.matrix(), None) if full else above
-    found = below_hadamard(above, [torch.tensor([[[0.0, 1.0]]], dtype=DOUBLE)]).matrix()
+    found = below_hadamard(above, [message(torch.tensor([[0.0, 1.0]], dtype=DOUBLE))]).matrix()
     if not full:  # a full matrix has squared the small number away already
         expected = torch.tensor([[[0.0, 0.0], [0.0, 1.0]]], dtype=DOUBLE)
         torch.testing.assert_close(found, expected, rtol=0, atol=0)

@@ -10,7 +10,7 @@ import subtractive as sub
 from subtractive.circuits.layers import kronecker, mix, mix_gram, mix_kronecker_gram
 from subtractive.circuits.weights import ComplexWeights, PositiveWeights, RealWeights
 from subtractive.numerics.leaf_message import LeafMessage, spread
-from subtractive.numerics.signed_log import mix_signed
+from subtractive.numerics.signed_log import mix_signed, signed_log
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-13}
 REAL, COMPLEX = torch.float64, torch.complex128
@@ -23,8 +23,6 @@ def draw(*shape, seed=0, dtype=REAL):
 
 
 def plain(product):
-    if product.log_scale is None:
-        return product.mantissa
     return product.mantissa * spread(product.log_scale.exp(), product.mantissa)
 
 
@@ -45,7 +43,8 @@ def by_reference(layer, children):
     """The same by the signed log-sum-exp."""
     widths = [child.shape[2] for child in children]
     weight = layer.expanded(layer.weight(EVERY), widths, EVERY)
-    sign, log_abs = mix_signed(weight, layer.reference(children))
+    signed = [signed_log(child) for child in children]
+    sign, log_abs = mix_signed(weight, layer.reference(signed))
     return sign * log_abs.exp()
 
 

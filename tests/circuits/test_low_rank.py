@@ -5,13 +5,18 @@ import torch
 
 import subtractive as sub
 from subtractive.circuits import evaluation
-from subtractive.circuits.low_rank import Factors, low_rank_factors, low_rank_sum, shared_factors
+from subtractive.circuits.low_rank import low_rank_factors, low_rank_sum, shared_factors
+from subtractive.numerics.scaled import Scaled
 
 REAL = torch.float64
 
 
 def random(*shape, seed=0, dtype=REAL):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def message(mantissa):
+    return Scaled(mantissa, torch.zeros(mantissa.shape[:2], dtype=REAL))
 
 
 def gram_of_rank(rank, width=12):
@@ -41,7 +46,8 @@ def test_a_gram_of_zeros_is_not_factored():
 def test_the_sum_is_that_of_the_gram(dtype):
     gram, weight = gram_of_rank(3), random(2, 5, 12, seed=1, dtype=dtype)
     vector = random(2, 7, 12, seed=2, dtype=dtype)
-    found = low_rank_sum(weight, [vector, gram[:, None]], Factors(low_rank_factors(gram), None))
+    factors = Scaled(low_rank_factors(gram), torch.zeros(2, 1, dtype=REAL))
+    found = low_rank_sum(weight, [message(vector), message(gram[:, None])], factors)
     outer = vector[..., :, None] * vector[..., None, :].conj()
     expected = weight[:, None] @ (outer * gram[:, None]) @ weight[:, None].mH
     torch.testing.assert_close(found.mantissa, expected, rtol=1e-10, atol=1e-10)
@@ -49,10 +55,11 @@ def test_the_sum_is_that_of_the_gram(dtype):
 
 @torch.no_grad()
 def test_only_grams_for_all_rows_that_meet_vectors_of_each_row_are_factored():
-    gram, vector = gram_of_rank(3)[:, None], random(2, 7, 12)
+    plain = gram_of_rank(3)[:, None]
+    gram, vector = message(plain), message(random(2, 7, 12))
     assert shared_factors([vector, gram]) is not None
-    assert shared_factors([vector, gram.expand(-1, 7, -1, -1)]) is None
-    assert shared_factors([vector[:, :1], gram]) is None
+    assert shared_factors([vector, message(plain.expand(-1, 7, -1, -1))]) is None
+    assert shared_factors([message(vector.mantissa[:, :1]), gram]) is None
     with torch.enable_grad():
         assert shared_factors([vector, gram]) is None
 

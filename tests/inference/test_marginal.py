@@ -325,5 +325,5 @@ def test_plain_leaves_are_vectors_whatever_is_observed():
     evidence = make_evidence(x, None, circuit.families, circuit.device)
     for call in circuit.refold(labels(circuit, evidence)).leaves:
         leaf = plain_leaf(circuit.input_layers[call.layer], call, evidence)
-        assert leaf.dim() == 3
+        assert not leaf.is_gram
         assert leaf.shape[1] == (1 if call.label == MISSING else 5)

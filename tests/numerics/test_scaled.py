@@ -12,7 +12,6 @@ from subtractive.numerics.scaled import (
     log_sum,
     log_sum_of_squares,
     multiply,
-    outer,
     safe_log,
     to_scaled,
 )
@@ -27,11 +26,14 @@ def draw(*shape, seed=0, dtype=REAL):
 
 
 def plain(message):
-    """The numbers a moderate message or product stands for."""
-    if message.log_scale is None:
-        return message.mantissa
+    """The numbers a moderate message stands for."""
     scale = message.log_scale.exp()
     return message.mantissa * scale.reshape(scale.shape + (1,) * (message.mantissa.dim() - 2))
+
+
+def of_layer(mantissa):
+    """The message of a layer whose scale is one."""
+    return Scaled(mantissa, torch.zeros(mantissa.shape[:2], dtype=REAL))
 
 
 def tensor(*units, dtype=REAL):
@@ -133,7 +135,8 @@ def test_dividing_keeps_the_numbers(shape, dtype):
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_multiplying_multiplies(shape, dtype, count):
     inputs = list(kinds_of_input(shape, dtype).values())
-    messages = [inputs[0], inputs[2].value(), inputs[1], inputs[0].value(), inputs[2]][:count]
+    layers = [of_layer(inputs[k].value()) for k in (2, 0)]
+    messages = [inputs[0], layers[0], inputs[1], layers[1], inputs[2]][:count]
     values = [inputs[k].value() for k in (0, 2, 1, 0, 2)[:count]]
     expected = values[0]
     for value in values[1:]:
@@ -149,7 +152,9 @@ def test_vectors_beside_grams_become_grams(vector, gram, plain_ones):
     large = kinds_of_input((2, 1, 4, 4), COMPLEX)[gram]
     value = small.value()
     square = value[..., :, None] * value[..., None, :].conj()
-    messages = [m.value() if s else m for m, s in zip((small, large), plain_ones, strict=True)]
+    messages = [
+        of_layer(m.value()) if s else m for m, s in zip((small, large), plain_ones, strict=True)
+    ]
     product = multiply([messages[0], messages[1], messages[0]])
     torch.testing.assert_close(plain(product), square * square * large.value(), rtol=1e-12, atol=0)
 
@@ -159,10 +164,10 @@ def test_outer_products_are_hermitian_and_double(message):
     value = message.value()
     expected = value[..., :, None] * value[..., None, :].conj()
     torch.testing.assert_close(message.outer().value(), expected, **CLOSE)
-    torch.testing.assert_close(outer(value), expected, **CLOSE)
+    torch.testing.assert_close(plain(to_scaled(message).outer()), expected, **CLOSE)
     single = LeafMessage(torch.ones(1, 1, 2), torch.zeros(1, 1, 2)).outer()
     assert {part.dtype for part in single} == {REAL}
-    assert outer(torch.ones(1, 1, 2)).dtype == REAL
+    assert of_layer(torch.ones(1, 1, 2)).outer().dtype == REAL
 
 
 def test_exponents_of_inputs_are_added_before_the_exponential():
@@ -234,7 +239,7 @@ def test_magnitude_of_vectors_and_grams():
     vector = draw(1, 3, 4, dtype=COMPLEX)
     message = Scaled(vector, draw(1, 3))
     expected = plain(message).abs().square().sum(-1).log()
-    gram = Scaled(outer(vector), 2 * message.log_scale)
+    gram = message.outer()
     for one in (message, gram):
         torch.testing.assert_close(log_sum_of_squares(one), expected, rtol=1e-12, atol=0)
     positive = Scaled(vector.abs(), message.log_scale)
@@ -272,7 +277,7 @@ def test_safe_logarithm_has_no_gradient_at_zero():
 def test_scales_are_constant_and_do_not_spoil_derivatives():
     def function(mantissa, exponent):
         first = LeafMessage(mantissa, exponent)
-        product = multiply([first, mantissa, LeafMessage(mantissa, None)])
+        product = multiply([first, of_layer(mantissa), LeafMessage(mantissa, None)])
         return log_sum_of_squares(Scaled(product.mantissa, product.log_scale))
 
     inputs = [draw(1, 2, 3, seed=k).requires_grad_() for k in range(2)]
@@ -296,6 +301,7 @@ def test_doubles_of_the_same_kind():
         LeafMessage(draw(6, 2, 3), None),
         LeafMessage(draw(6, 2, 3, 3), draw(6, 2, 3, 3)),
         SignedLog(draw(6, 2, 3).sign(), draw(6, 2, 3)),
+        Scaled(draw(6, 2, 3), draw(6, 2)),
     ],
 )
 @pytest.mark.parametrize("sizes", [(1, 2, 3), (6,)])
@@ -303,7 +309,8 @@ def test_splitting_a_message_takes_every_part(message, sizes):
     start = 0
     for size, piece in zip(sizes, message.split(sizes), strict=True):
         for found, expected in zip(piece, message.take(slice(start, start + size)), strict=True):
-            assert found is expected or torch.equal(found, expected)
+            both = found, expected
+            assert torch.equal(*both) if isinstance(found, torch.Tensor) else found == expected
         start += size
 
 
@@ -316,8 +323,8 @@ def test_picking_all_regions_is_no_copy():
 
 
 def test_errors_of_underflow_are_counted_for_every_factor():
-    leaf, layer = LeafMessage(draw(1, 2, 3), None), draw(1, 2, 3, seed=1)
-    gram = draw(1, 2, 3, 3, seed=2)
+    leaf, layer = LeafMessage(draw(1, 2, 3), None), of_layer(draw(1, 2, 3, seed=1))
+    gram = of_layer(draw(1, 2, 3, 3, seed=2))
     assert multiply([layer]).num_errors == 1
     assert multiply([layer, layer]).num_errors == 3  # one of each factor, one of the product
     assert multiply([layer, leaf]).num_errors == 3
@@ -325,9 +332,9 @@ def test_errors_of_underflow_are_counted_for_every_factor():
 
 
 def test_factors_that_were_divided_by_small_numbers_have_more_errors():
-    small = torch.tensor([[[1e-100, 1e-200]]], dtype=REAL)
+    small = of_layer(torch.tensor([[[1e-100, 1e-200]]], dtype=REAL))
     product = multiply([small, small, small, small])
     # Pairs have a peak of 1e-200, so that each may be off by 3e200 times the smallest number.
     torch.testing.assert_close(product.num_errors.item(), 6e200, rtol=1e-12, atol=0)
-    nothing = multiply([torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 1.0]]])] * 2)
+    nothing = multiply([of_layer(tensor(1.0, 0.0)), of_layer(tensor(0.0, 1.0))] * 2)
     assert nothing.num_errors.tolist() == [[math.inf]]
