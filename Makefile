@@ -86,7 +86,7 @@ scorecard: $(STAMP) ## what the library promises, measured; writes docs/scorecar
 # Spark and Ray are large, and nothing of ours needs them.
 test-engines: $(STAMP) ## the recipes of docs/large-data.md on Spark, Dask and Ray (Spark needs Java)
 	@[[ -d .engines ]] || $(RUN) -m pip install --quiet --target .engines -c constraints.txt pyspark ray
-	@PYTHONPATH=.engines OMP_NUM_THREADS=1 $(RUN) -m pytest -q tests/test_large_data.py $(ARGS)
+	@PYTHONPATH=$(CURDIR)/.engines OMP_NUM_THREADS=1 $(RUN) -m pytest -q tests/test_large_data.py $(ARGS)
 
 check: check-format check-lint check-types ## format, lint and types, changing nothing
 
