@@ -31,6 +31,7 @@ from subtractive.inputs.test_functions import CumulativeAt, DensityAt, Moments
 
 Values = Mapping[int, float]  # variable -> value
 Given = Values | Tensor | None
+MOST_BYTES = 2**37
 
 
 class Queries(nn.Module, ABC):
@@ -243,6 +244,7 @@ class Queries(nn.Module, ABC):
                 raise ValueError(
                     f"num_samples must be a whole number of at least 0, got {num_samples!r}."
                 )
+            check_memory(num_samples, self.num_variables)
             return given_row(given or {}, self.num_variables).expand(num_samples, -1)
         table = as_table(given, self.num_variables, self.device)
         if num_samples not in (None, len(table)):
@@ -251,3 +253,13 @@ class Queries(nn.Module, ABC):
                 f"got num_samples={num_samples}. Leave num_samples out, or repeat the rows."
             )
         return table
+
+
+def check_memory(num_samples: int, num_variables: int) -> None:
+    """Refuse more samples than any machine holds at a time, before the memory runs out."""
+    needed = 8 * num_samples * num_variables
+    if needed > MOST_BYTES:
+        raise ValueError(
+            f"{num_samples} samples take {needed / 1e9:.0f} GB of memory at least. Draw fewer at "
+            "a time; of tables, the command subtractive sample writes any number to a file."
+        )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from subtractive.densities.queries import check_memory
 from subtractive.inference.evidence import Evidence
 from subtractive.tables.code_sets import CodeSet, Sets, both
 from subtractive.tables.containers import AnyTable
@@ -30,7 +31,6 @@ from subtractive.tables.view import View
 
 # Rows that are encoded and scored at a time, which bounds the memory of a long table.
 ROWS_AT_ONCE = 2**16
-MOST_BYTES = 2**37
 
 
 def score_rows(view: View, table: Table) -> Floats:
@@ -122,7 +122,7 @@ def sample(
 ) -> AnyTable:
     """Exact samples given sets of values, of the columns of a view or of those named."""
     count = sample_count(1 if n_samples is None else n_samples)
-    check_memory(count, view)
+    check_memory(count, len(view.schema.variables))
     x = draw(view, count, as_generator(random_state))
     values = view.schema.decode(x)
     for raw in read_mapping(view.values):  # as given, not as encoded and back
@@ -146,16 +146,6 @@ def draw(view: View, count: int, generator: torch.Generator) -> torch.Tensor:
         part = one_box(boxes, box).rows(torch.zeros(len(rows), dtype=torch.long))
         drawn[rows] = sample_box(view.density, part, generator)
     return drawn
-
-
-def check_memory(count: int, view: View) -> None:
-    """Refuse more samples than any machine holds at a time, before the memory runs out."""
-    needed = 8 * count * len(view.schema.variables)
-    if needed > MOST_BYTES:
-        raise ValueError(
-            f"{count} samples take {needed / 1e9:.0f} GB of memory at least. Draw fewer at a "
-            "time; the command line, subtractive sample, writes any number to a file."
-        )
 
 
 def check_count(n_samples: int | None, table: Table) -> None:

@@ -21,7 +21,7 @@ Index: TypeAlias = slice | npt.NDArray[Any]
 Values: TypeAlias = npt.NDArray[Any]  # (n,): float64 with NaN, or objects with None, if missing
 
 # float64 cannot tell larger whole numbers apart.
-_LARGEST_WHOLE = 2.0**53
+LARGEST_WHOLE = 2**53
 # Beyond it powers of numbers overflow.
 _LARGEST_NUMBER = 1e300
 TOO_LARGE = "its whole numbers are beyond 2**53, where double precision cannot tell them apart"
@@ -164,7 +164,7 @@ def _read_numbers(series: nw.Series[Any], name: Hashable) -> RawColumn:
     dtype = series.dtype
     whole = dtype.is_integer()
     ends = (series.min(), series.max()) if whole else ()
-    if any(not _is_gone(end) and abs(int(end)) > _LARGEST_WHOLE for end in ends):
+    if any(not _is_gone(end) and abs(int(end)) > LARGEST_WHOLE for end in ends):
         return _other(_listed(series), name, TOO_LARGE)
     values = np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
     if dtype == nw.Boolean:
@@ -203,7 +203,7 @@ def read_objects(values: Sequence[object], name: Hashable) -> RawColumn:
         types = ", ".join(sorted({type(value).__name__ for value in present}))
         return _other(values, name, f"it holds objects of type {types}")
     content = contents.pop()
-    if content is Content.WHOLE and any(abs(int(v)) > _LARGEST_WHOLE for v in present):  # type: ignore[call-overload]
+    if content is Content.WHOLE and any(map(is_large_whole, present)):
         return _other(values, name, TOO_LARGE)
     if content is Content.TEXT:
         return RawColumn(name, _objects(values), content)
@@ -259,6 +259,11 @@ def number_of(value: Any) -> float:  # noqa: ANN401 - whatever a table holds
         aware = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
         return number_of(aware - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC))
     return float(value)
+
+
+def is_large_whole(value: object) -> bool:
+    """Whether a cell is a whole number that double precision may not tell from others."""
+    return isinstance(value, int | np.integer) and abs(int(value)) > LARGEST_WHOLE
 
 
 def _content_of_one(value: object) -> Content:

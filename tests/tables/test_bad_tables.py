@@ -365,3 +365,5 @@ def test_tensors_that_are_differentiated_are_tables():
 def test_more_samples_than_any_memory_holds_are_refused(fitted):
     with pytest.raises(ValueError, match="samples take .* GB of memory at least. Draw fewer"):
         fitted.sample(99_999_999_999)
+    with pytest.raises(ValueError, match="samples take .* GB of memory at least. Draw fewer"):
+        fitted.density_.sample(99_999_999_999)
