@@ -10,9 +10,9 @@ import argparse
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import Any
 
+from subtractive.cli.importing import import_or_end
 from subtractive.cli.printing import print_json
 from subtractive.cli.streams import answer_rows, impute, sample, score
 from subtractive.storage import read_density
@@ -57,13 +57,13 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
     "sample": lambda options: sample(load_model(options.model), options),
     "impute": lambda options: impute(load_model(options.model), options),
     "query": query,
-    "fit": lambda options: import_module("subtractive.cli.fitting").fit(options),
-    "info": lambda options: import_module("subtractive.cli.fitting").info(options),
-    "report": lambda options: import_module("subtractive.cli.fitting").report(options),
-    "explore": lambda options: import_module("subtractive.cli.exploring").explore(
+    "fit": lambda options: import_or_end("subtractive.cli.fitting").fit(options),
+    "info": lambda options: import_or_end("subtractive.cli.fitting").info(options),
+    "report": lambda options: import_or_end("subtractive.cli.fitting").report(options),
+    "explore": lambda options: import_or_end("subtractive.cli.exploring").explore(
         load_model(options.model), options
     ),
-    "demo": lambda options: import_module("subtractive.cli.demo").run(options.output),
+    "demo": lambda options: import_or_end("subtractive.cli.demo").run(options.output),
 }
 
 

@@ -13,23 +13,24 @@ from subtractive.cli.printing import print_json
 from subtractive.io.table_passes import TablePasses
 from subtractive.io.table_reading import read_frame
 from subtractive.io.writing import check_writable
-from subtractive.tables.model_selection import FitInterrupted
+from subtractive.tables.estimator import SubtractiveMixture
 from subtractive.tables.parsing import parse_columns, parse_missing
 
 
 def fit(options: argparse.Namespace) -> None:
     """Learn a table and write the model; after Ctrl-C the best so far, if that is wanted."""
     check_writable(options.output)
-    table = passes_over(options) if is_out_of_core(options) else frame_of(options)
-    model = sub.SubtractiveMixture(**fit_settings(options))
+    model = SubtractiveMixture(**fit_settings(options))
     try:
+        table = passes_over(options) if is_out_of_core(options) else frame_of(options)
         table.fit(model)
-    except FitInterrupted as interrupt:
-        if not options.keep_partial or interrupt.partial is None:
+    except KeyboardInterrupt as interrupt:
+        partial = getattr(interrupt, "partial", None)
+        if not options.keep_partial or partial is None:
             kept = "there was no model yet" if options.keep_partial else "see --keep-partial"
             raise KeyboardInterrupt(f"nothing was written ({kept})") from None
-        interrupt.partial.save(options.output)
-        print_fit(options.output, interrupt.partial, table.num_rows())
+        partial.save(options.output)
+        print_fit(options.output, partial, table.num_rows())
         raise KeyboardInterrupt(f"{options.output} holds the best model so far") from None
     model.save(options.output)
     print_fit(options.output, model, table.num_rows())
@@ -38,7 +39,7 @@ def fit(options: argparse.Namespace) -> None:
 class Source(NamedTuple):
     """A table to learn: what an estimator does with it, and how many rows it has."""
 
-    fit: Callable[[sub.SubtractiveMixture], object]
+    fit: Callable[[SubtractiveMixture], object]
     num_rows: Callable[[], int | None]
 
 
@@ -93,7 +94,7 @@ def fit_settings(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in chosen.items() if value is not None}
 
 
-def print_fit(output: str, model: sub.SubtractiveMixture, num_rows: int | None) -> None:
+def print_fit(output: str, model: SubtractiveMixture, num_rows: int | None) -> None:
     """Say what was learned, and from what."""
     history = model.history_
     print_json(
@@ -134,10 +135,10 @@ def report(options: argparse.Namespace) -> None:
     print_json({"report": options.output, "rows": len(frame), "columns": len(frame.columns)})
 
 
-def load_estimator(path: str) -> sub.SubtractiveMixture:
+def load_estimator(path: str) -> SubtractiveMixture:
     """The estimator in a file."""
     model = sub.load(path)
-    if not isinstance(model, sub.SubtractiveMixture):
+    if not isinstance(model, SubtractiveMixture):
         raise ValueError(
             f"{path} holds a density without a table: it was saved by a program. Load it with "
             "subtractive.load()."

@@ -11,10 +11,10 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 from subtractive import __version__
+from subtractive.cli.importing import import_or_end
 
 EPILOG = """\
 examples:
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler shall not write to stderr
     try:
-        import_module("subtractive.cli.commands").run(options)
+        import_or_end("subtractive.cli.commands").run(options)
         sys.stdout.flush()
     except KeyboardInterrupt as interrupt:
         return _fail(": ".join(["interrupted", *map(str, interrupt.args)]), 130)

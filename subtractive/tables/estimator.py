@@ -26,7 +26,7 @@ from subtractive.tables.columns import States
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.display import estimator_html
 from subtractive.tables.memory import Memory, describe_memory
-from subtractive.tables.model_selection import FitInterrupted, Learned, ModelSelection
+from subtractive.tables.model_selection import Learned, ModelSelection
 from subtractive.tables.out_of_core import (
     EncodedStream,
     Pieces,
@@ -201,10 +201,10 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
             seed = draw_seed(self.random_state)
             selection = ModelSelection(recipe, seed)
             self.history_ = selection.learn_more(density, rows, self.schema_.variables)
-            if self.history_.stopped == "interrupted":
-                raise FitInterrupted
             self.density_ = density
             self.check_, self.counts_ = None, None  # they are of other rows
+            if self.history_.stopped == "interrupted":
+                raise KeyboardInterrupt
         return self
 
     def score_samples(self, X: AnyTable) -> Floats:
@@ -268,14 +268,12 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
     def _learn_table(self, table: Table, weights: Floats, recipe: Recipe, seed: int) -> None:
         schema = Schema.of(table, weights, self.schema, self.unknown)
         rows = encode_rows(schema, table, weights)
+        selection = ModelSelection(recipe, seed)
         try:
-            learned = ModelSelection(recipe, seed).learn(rows, schema.variables)
-        except FitInterrupted as interrupt:
-            if interrupt.learned is not None:
-                self._keep(schema, interrupt.learned)
-                interrupt.partial = copy.copy(self)
-            raise
-        self._keep(schema, learned)
+            selection.learn(rows, schema.variables)
+        finally:
+            if selection.best.learned is not None:
+                self._keep(schema, selection.best.learned)
         held_out = split(rows, recipe.validation_fraction, seed)[1]
         memory = checks.remember(self._view(), schema.variables, rows, held_out)
         self.check_, self.counts_ = memory
@@ -296,9 +294,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         held = encode_held_out(self.schema_, sampled.held)
         self.history_ = train_on_stream(self.density_, stream, held, progress=recipe.progress)
         if self.history_.stopped == "interrupted":
-            interrupt = FitInterrupted(Learned(self.density_, self.history_, stream.columns))
-            interrupt.partial = copy.copy(self)
-            raise interrupt
+            raise KeyboardInterrupt
         # The check of the sample was of another density, and its counts are not of all rows.
         self.check_ = checks.remember(self._view(), self.schema_.variables, held, held).check
         self.counts_ = None

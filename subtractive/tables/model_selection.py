@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -46,15 +46,6 @@ class Learned(NamedTuple):
     columns: tuple[Column, ...]
 
 
-class FitInterrupted(KeyboardInterrupt):
-    """Ctrl-C ended a fit; what it has learned until then, and an estimator of it, or None."""
-
-    def __init__(self, learned: Learned | None = None) -> None:
-        super().__init__("the fit was interrupted.")
-        self.learned = learned
-        self.partial: Any = None
-
-
 @final
 class ModelSelection:
     """The search for the model of a table that a recipe asks for."""
@@ -64,18 +55,18 @@ class ModelSelection:
         self.candidates, self.best = Candidates(recipe), Best()
 
     def learn(self, rows: Rows, columns: tuple[Column, ...]) -> Learned:
-        """Train each candidate on most of the rows, and keep what the others find most likely."""
+        """Train each candidate on most of the rows, and keep what the others find most likely.
+
+        After Ctrl-C, ``best`` has what was found until then.
+        """
         self.budget = Budget(seconds_of(self.recipe.effort, rows.x.numel()))
         train, valid = split(rows, self.recipe.validation_fraction, self.seed)
         data = Data.of(columns, train, valid, self.seed)
         has_trees = self.recipe.is_open and self.recipe.kind != "squared-monotonic"
-        try:
-            if not has_trees or self._is_worth_gradients(data):
-                self._by_gradients(data)
-            if has_trees:
-                self._by_hidden_trees(data)
-        except KeyboardInterrupt:
-            raise FitInterrupted(self.best.learned) from None
+        if not has_trees or self._is_worth_gradients(data):
+            self._by_gradients(data)
+        if has_trees:
+            self._by_hidden_trees(data)
         assert self.best.learned is not None
         return self.best.learned
 

@@ -13,6 +13,7 @@ import pytest
 
 import subtractive as sub
 from subtractive.learning.run import Run
+from subtractive.tables import checks, estimator
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,15 +29,19 @@ def long_table(tmp_path_factory):
     return path
 
 
-def start(arguments):
+def start(arguments, program=None):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
-        [sys.executable, "-u", "-c", PROGRAM, *map(str, arguments)],
+        [sys.executable, "-u", "-c", program or PROGRAM, *map(str, arguments)],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def quick():
+    return sub.SubtractiveMixture(3, max_epochs=1, structure="binary", random_state=0)
 
 
 # The command, which says when the second epoch of a model has begun.
@@ -72,6 +77,27 @@ def test_an_interrupt_ends_the_whole_fit_and_writes_nothing(long_table, tmp_path
     assert os.listdir(tmp_path) == []
 
 
+# An interrupt while that module is imported, which torch, being written in C, drops.
+IMPORTING = """
+import signal, sys
+class Finder:
+    def find_spec(name, *more):
+        if name == sys.argv[1]:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Finder)
+from subtractive.cli.main import main
+sys.exit(main(["fit", "table.csv", "-o", "model"]))
+"""
+
+
+@pytest.mark.parametrize("module", ["numpy.linalg", "subtractive.tables.estimator"])
+def test_an_interrupt_of_imports_is_not_lost(module, tmp_path):
+    process = start([module], IMPORTING)
+    _, err = process.communicate(timeout=60)
+    assert err == "subtractive: interrupted: nothing was written\n"
+    assert process.returncode == 130
+
+
 def test_the_best_model_so_far_is_written_where_it_is_wanted(long_table, tmp_path):
     target = tmp_path / "model"
     process = start(["fit", long_table, "-o", target, "--quiet", "--keep-partial"])
@@ -83,6 +109,44 @@ def test_the_best_model_so_far_is_written_where_it_is_wanted(long_table, tmp_pat
     table = pd.read_csv(long_table)
     independent = -0.5 * (1 + np.log(2 * np.pi * table.var())).sum()
     assert sub.load(target).score(table) > independent
+
+
+def interrupt_in(monkeypatch, module, name):
+    """A function of a module gets what Ctrl-C sends when it is called."""
+    monkeypatch.setattr(module, name, lambda *_: signal.raise_signal(signal.SIGINT))
+
+
+def test_an_interrupt_after_training_keeps_the_model(monkeypatch):
+    x = np.random.default_rng(0).normal(size=(200, 3))
+    expected = quick().fit(x).score_samples(x)
+    model = quick()
+    interrupt_in(monkeypatch, checks, "remember")
+    with pytest.raises(KeyboardInterrupt) as caught:
+        model.fit(x)
+    assert not hasattr(model, "density_")
+    np.testing.assert_array_equal(caught.value.partial.score_samples(x), expected)
+
+
+def test_an_interrupt_before_training_has_no_model(monkeypatch):
+    x = np.random.default_rng(0).normal(size=(200, 3))
+    interrupt_in(monkeypatch, estimator, "encode_rows")
+    with pytest.raises(KeyboardInterrupt) as caught:
+        quick().fit(x)
+    assert caught.value.partial is None
+
+
+def test_an_interrupted_pass_over_new_rows_is_kept_apart(monkeypatch):
+    x = np.random.default_rng(0).normal(size=(400, 3))
+    model = quick().fit(x[:200])
+    scores = model.score_samples(x)
+    real = Run._end_epoch
+    monkeypatch.setattr(
+        Run, "_end_epoch", lambda *a: (real(*a), signal.raise_signal(signal.SIGINT))
+    )
+    with pytest.raises(KeyboardInterrupt) as caught:
+        model.partial_fit(x[200:] + 0.1)
+    np.testing.assert_array_equal(model.score_samples(x), scores)
+    assert np.isfinite(caught.value.partial.score(x))
 
 
 @pytest.mark.parametrize("again", [False, True])
