@@ -4,7 +4,11 @@
 30 columns, opens the page in Chromium, drags over a density with 0, 1 and 3 other selections, and
 prints what the page has measured: the time from a change to the painted picture of its answer.
 Beside it are the CPU times of the server (the median answer) and of all of the browser's processes
-(the mean per change), which other programs inflate less: their sum is what one free core needs.
+(the mean per change, with what is drawn after the picture), which other programs inflate less.
+
+With ``--models FOLDER`` the models are kept there, and used again. On a busy machine,
+``nice -n -18 taskset -c 1 python -m benchmarks.explorer --models FOLDER`` has one core nearly to
+itself.
 """
 
 from __future__ import annotations
@@ -121,10 +125,20 @@ def drag(page: Page, key: str, steps: int) -> list[float]:
     return [float(duration) for duration in found]
 
 
-def measure(name: str, table: pd.DataFrame, steps: int) -> None:
+def fitted(table: pd.DataFrame, file: Path | None) -> sub.SubtractiveMixture:
+    """A model with the defaults, from a file if there is one."""
+    if file is not None and file.exists():
+        return sub.load(file)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = sub.SubtractiveMixture(random_state=0).fit(table)
+    if file is not None:
+        model.save(file)
+    return model
+
+
+def measure(name: str, table: pd.DataFrame, file: Path | None, steps: int) -> None:
+    model = fitted(table, file)
     numbers = [str(c) for c in table.select_dtypes("number").columns if table[c].nunique() > 20]
     timed = Timed(Answers.of(model, table, None))
     path = next(path for browser in BROWSERS if (path := shutil.which(browser)))
@@ -151,6 +165,7 @@ def measure(name: str, table: pd.DataFrame, steps: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=25, help="changes of each drag")
+    parser.add_argument("--models", type=Path, help="a folder in which models are kept")
     options = parser.parse_args()
     torch.set_num_threads(1)
     load = Path("/proc/loadavg").read_text().split()[0] if os.path.exists("/proc/loadavg") else "?"
@@ -159,8 +174,10 @@ def main() -> None:
         "| table | other selections | median ms | worst ms | server's CPU | browser's | changes |"
     )
     print("|---|---|---|---|---|---|---|")
-    measure("penguins, 8 columns", sub.data.penguins(), options.steps)
-    measure("30 columns", thirty_columns(), options.steps)
+    tables = {"penguins": sub.data.penguins(), "thirty": thirty_columns()}
+    for name, table in tables.items():
+        file = None if options.models is None else options.models / f"{name}.model"
+        measure(f"{name}, {table.shape[1]} columns", table, file, options.steps)
 
 
 if __name__ == "__main__":

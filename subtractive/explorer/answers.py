@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
@@ -19,6 +19,7 @@ from subtractive.explorer.subset import Subset
 from subtractive.tables.columns import Numeric
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.queries import log_total
+from subtractive.tables.reading import Floats
 from subtractive.tables.table_density import TableQueries
 from subtractive.tables.validation import read_table
 
@@ -52,7 +53,14 @@ class Answers:
         if table is not None:
             model._read(table)  # refuses a table of other columns
             subset = Subset.of(columns, model._view().schema.dated(read_table(table)))
-        return cls(model, columns, Curves.of(columns), log_total(model._view()), subset, path)
+        return cls(
+            model,
+            columns,
+            Curves.of(columns, model._view()),
+            log_total(model._view()),
+            subset,
+            path,
+        )
 
     def page(self) -> Answer:
         """What does not change: the columns, and their densities before anything is selected."""
@@ -64,14 +72,16 @@ class Answers:
         }
 
     def curves(self, request: Mapping[str, Any]) -> Answer:
-        """Conditional densities of the other columns, the selection's probability, the rows.
+        """Conditional densities of the columns, the selection's probability, the rows.
 
-        One pass gives the densities of all columns that are not selected from; those that are
-        take a pass each, and wait for :meth:`selected`.
+        One pass gives the densities of all columns; but if the model could not be prepared for
+        it, each column that was selected from takes a pass of its own, in :meth:`selected`.
         """
         selection = Selection.read(self.columns, request.get("given", {}))
         with noting_warnings() as notes:
             names = self._names(selection, selected=False)
+            if self.drawn.forest is not None:
+                names += self._names(selection, selected=True)
             log_weight, columns = self.drawn.given(self.model._view(), selection.given, names)
             answer: Answer = {
                 "columns": columns,
@@ -140,16 +150,10 @@ class Answers:
         if len(free) < 2 or free[0] is free[1]:
             raise ValueError("choose two different columns whose values are not picked exactly.")
         lines = [_line(shown) for shown in free]
-        across, up = np.meshgrid(*(np.arange(len(line)) for line in lines), indexing="ij")
-        places = (across.ravel(), up.ravel())
-        asked = pd.DataFrame(
-            {c.name: list(line[at]) for c, line, at in zip(free, lines, places, strict=True)}
-        )
         with noting_warnings():
-            density = self.model.condition(selection.given) if selection.given else self.model
-            scores = density.marginal([shown.name for shown in free]).score_samples(asked)
+            heights = self._joint_heights(selection, free, lines)
         answer: Answer = {
-            "heights": rounded(np.exp(scores)),
+            "heights": rounded(heights.ravel()),
             "lines": [
                 [] if c.states else line.tolist() for c, line in zip(free, lines, strict=True)
             ],
@@ -159,6 +163,27 @@ class Answers:
                 side.tolist() for side in self.subset.dots(selection, free, MOST_DOTS)
             ]
         return answer
+
+    def _joint_heights(
+        self, selection: Selection, pair: Sequence[ShownColumn], lines: Sequence[Any]
+    ) -> Floats:
+        """The joint density (p, q) of two columns at values (p,) and (q,)."""
+        forest, view = self.drawn.forest, self.model._view()
+        if forest is not None:
+            narrowed = view.narrowed(selection.given) if selection.given else view
+            codes = [one.column.encode(line) for one, line in zip(pair, lines, strict=True)]
+            places = [narrowed.variables[one.name] for one in pair]
+            heights = forest.pair_heights(narrowed.evidence, places, codes)
+            stretch = [_stretch(one, line) for one, line in zip(pair, lines, strict=True)]
+            return heights * stretch[0][:, None] * stretch[1]
+        across, up = np.meshgrid(*(np.arange(len(line)) for line in lines), indexing="ij")
+        grid = (across.ravel(), up.ravel())
+        asked = pd.DataFrame(
+            {c.name: list(line[at]) for c, line, at in zip(pair, lines, grid, strict=True)}
+        )
+        density = self.model.condition(selection.given) if selection.given else self.model
+        scores = density.marginal([shown.name for shown in pair]).score_samples(asked)
+        return np.exp(scores).reshape(across.shape)
 
     def _names(self, selection: Selection, *, selected: bool) -> list[Hashable]:
         """The columns whose value is not known: in which a set was selected, or the others."""
@@ -197,6 +222,13 @@ def _line(shown: ShownColumn) -> Any:  # noqa: ANN401 - values of any type
     middles = (edges[1:] + edges[:-1]) / 2
     # An atom has a probability in place of a density: a number beside it is taken.
     return np.where(np.isin(middles, column.atoms), np.nextafter(middles, np.inf), middles)
+
+
+def _stretch(shown: ShownColumn, line: Any) -> Floats:  # noqa: ANN401 - values of any type
+    """What turns densities of codes into those of numbers, (q,)."""
+    if not isinstance(shown.column, Numeric):
+        return np.ones(len(line))
+    return np.exp(shown.column.log_abs_det_jacobian(line))
 
 
 def _as_number(value: object) -> float:

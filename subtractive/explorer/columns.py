@@ -6,9 +6,10 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from subtractive.plots.columns import edges_between
@@ -16,7 +17,9 @@ from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.reading import Floats
 from subtractive.tables.table_density import TableQueries
 
+T = TypeVar("T", bound=np.generic)
 LEAST_STEPS, MOST_STEPS = 10, 1000
+EVERY = 2  # of the points at which a model tells densities, these are enough for a small picture
 
 
 @final
@@ -85,7 +88,7 @@ def shown_columns(model: TableQueries) -> list[ShownColumn]:
     view = model._view()
     told = model.marginals()
     numbers = told[told["density"].notna()].groupby("column", sort=False)["value"]
-    points = {name: np.sort(values.to_numpy(dtype=np.float64)) for name, values in numbers}
+    points = {name: thinned(np.sort(values.to_numpy(dtype=float))) for name, values in numbers}
     keys = [str(name) for name in view.variables]
     return [
         ShownColumn(
@@ -96,6 +99,11 @@ def shown_columns(model: TableQueries) -> list[ShownColumn]:
         )
         for key, (name, place) in zip(keys, view.variables.items(), strict=True)
     ]
+
+
+def thinned(points: npt.NDArray[T]) -> npt.NDArray[T]:
+    """Some of the points of a curve, both ends among them if their number is odd."""
+    return points[::EVERY]
 
 
 def written(value: object, kind: str) -> str:

@@ -10,9 +10,10 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from subtractive.explorer.columns import ShownColumn
+from subtractive.explorer.columns import ShownColumn, thinned
 from subtractive.tables.columns import Numeric
 from subtractive.tables.expectations import weigh_heights
+from subtractive.tables.forest import Forest
 from subtractive.tables.reading import Floats
 from subtractive.tables.summaries import curve_codes
 from subtractive.tables.view import View, impossible
@@ -39,9 +40,8 @@ class Curve:
         numbers = shown.column.numbers(codes)
         is_number = ~np.isin(codes, shown.column.atom_codes)
         stretch = np.exp(shown.column.log_abs_det_jacobian(numbers))
-        order = np.append(
-            np.flatnonzero(is_number)[np.argsort(numbers[is_number])], np.flatnonzero(~is_number)
-        )
+        along = np.flatnonzero(is_number)[np.argsort(numbers[is_number])]
+        order = np.append(thinned(along), np.flatnonzero(~is_number))
         return cls(shown.key, codes[order], stretch[order], is_number[order])
 
     def describe(self, heights: Floats) -> dict[str, list[float]]:
@@ -56,14 +56,17 @@ class Curve:
 @final
 @dataclass(frozen=True)
 class Curves:
-    """The curves of all columns."""
+    """The curves of all columns, and the model if it can be prepared for them."""
 
     by_name: Mapping[Hashable, Curve]
+    forest: Forest | None
 
     @classmethod
-    def of(cls, columns: Sequence[ShownColumn]) -> Curves:
+    def of(cls, columns: Sequence[ShownColumn], view: View) -> Curves:
         """The curves of the columns of a page."""
-        return cls({shown.name: Curve.of(shown) for shown in columns})
+        curves = {shown.name: Curve.of(shown) for shown in columns}
+        points = {view.variables[name]: curve.codes for name, curve in curves.items()}
+        return cls(curves, Forest.of(view.density, points))
 
     def given(
         self, view: View, given: Mapping[Any, object] | None, names: Sequence[Hashable]
@@ -72,7 +75,10 @@ class Curves:
         narrowed = view.narrowed(given) if given else view
         places = {name: narrowed.variables[name] for name in names}
         points = {place: self.by_name[name].codes for name, place in places.items()}
-        log_weight, heights = weigh_heights(narrowed.density, narrowed.evidence, points)
+        if self.forest is None:
+            log_weight, heights = weigh_heights(narrowed.density, narrowed.evidence, points)
+        else:
+            log_weight, heights = self.forest.weigh_heights(narrowed.evidence, points.keys())
         if math.isinf(log_weight):
             raise ValueError(impossible(given or {}))
         told = {name: self.by_name[name].describe(heights[at]) for name, at in places.items()}

@@ -7,9 +7,9 @@ would let another site read an answer; and the page may load and do nothing but 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
-import threading
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any
@@ -79,31 +79,36 @@ class Guard:
 
 def make_app(answers: Answers, token: str) -> Starlette:
     """The application; all its addresses begin with the token."""
-    working = threading.Lock()  # one computation at a time, or all become slow
+    # One computation at a time, or all become slow; but curves do not wait for longer ones.
+    quick, slow = asyncio.Lock(), asyncio.Lock()
 
     def compute(answer: Callable[[Mapping[str, Any]], Answer], body: object) -> Response:
         try:
             if not isinstance(body, dict):
                 raise ValueError("a request is a JSON object.")
-            with working:
-                return _json(answer(body))
+            return _json(answer(body))
         except (ValueError, ArithmeticError) as error:
             return _json({"error": str(error)}, 422)
 
-    def route(name: str, answer: Callable[[Mapping[str, Any]], Answer]) -> Route:
+    def route(
+        name: str, answer: Callable[[Mapping[str, Any]], Answer], turn: asyncio.Lock = slow
+    ) -> Route:
         async def endpoint(request: Request) -> Response:
             try:
                 body = await _read_json(request)
             except ValueError as error:
                 return _json({"error": str(error)}, 400)
-            return await run_in_threadpool(compute, answer, body)
+            async with turn:
+                if await request.is_disconnected():  # the page has a newer question
+                    return Response(status_code=499)
+                return await run_in_threadpool(compute, answer, body)
 
         return Route(f"/{token}/api/{name}", endpoint, methods=["POST"])
 
     static = StaticFiles(directory=str(files("subtractive.explorer") / "static"), html=True)
     routes = [
         route("page", lambda _: answers.page()),
-        route("curves", answers.curves),
+        route("curves", answers.curves, quick),
         route("selected", answers.selected),
         route("summary", answers.summary),
         route("samples", answers.samples),

@@ -130,23 +130,6 @@ class UnitShares(NamedTuple):
     shares: Tensor  # r, (n, i), which sum to one
 
 
-def plain_unit_shares(circuit: Circuit, evidence: Evidence) -> dict[int, UnitShares] | None:
-    """Of each variable of a monotonic circuit given one row; ``None`` if some share a region."""
-    if any(layer.variables.shape[1] > 1 for layer in circuit.input_layers):
-        return None
-    found: dict[int, UnitShares] = {}
-    for _, schedule in blocks(circuit, evidence, plain_leaf):
-        leaves = leaves_of(schedule, plain_leaves(circuit, evidence))
-        _, every = _unit_shares(circuit, schedule, leaves, len(evidence))
-        for call, shares in zip(schedule.leaves, every, strict=True):
-            layer = circuit.input_layers[call.layer]
-            p = layer.tensors(call.folds, torch.float64)
-            for fold, variable in enumerate(layer.variables[call.folds][:, 0].tolist()):
-                own = {name: tensor[fold : fold + 1] for name, tensor in p.items()}
-                found[variable] = UnitShares(layer.family, own, shares[fold].detach())
-    return found
-
-
 def gaussian_unit_shares(circuit: Circuit, evidence: Evidence) -> dict[int, UnitShares] | None:
     """Of each variable of |c|² given one row, where all inputs have full covariances.
 

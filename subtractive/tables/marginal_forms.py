@@ -15,17 +15,16 @@ from torch import Tensor
 
 from subtractive.densities.base import Density
 from subtractive.densities.mixture import Mixture
-from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.expectations import (
     Expectations,
     UnitShares,
     gaussian_unit_shares,
-    plain_unit_shares,
 )
 from subtractive.inputs.base import TestFunctions
 from subtractive.inputs.gaussian import Gaussian
+from subtractive.tables.forest import Forest
 
 
 @final
@@ -69,8 +68,9 @@ def unit_shares(density: Density, evidence: Evidence) -> dict[int, UnitShares] |
 
     ``None`` where a marginal is no mixture of functions of one kind.
     """
-    if isinstance(density, MonotonicCircuit):
-        return plain_unit_shares(density.circuit, evidence)
+    forest = Forest.of(density)
+    if forest is not None:
+        return forest.unit_shares(evidence)
     if isinstance(density, SquaredCircuit):
         return gaussian_unit_shares(density.circuit, evidence)
     if not isinstance(density, Mixture):

@@ -5,8 +5,8 @@ import { count, percent, phrase } from "./format.js";
 import { Joint } from "./joint.js";
 import { Store } from "./state.js";
 
-const PAUSE = 140; // milliseconds without a change after which the slower answers are asked for
-const AT_ONCE = 4; // columns whose summaries are asked for together: a change waits for no more
+const PAUSE = 300; // milliseconds without a change after which the slower answers are asked for
+const AT_ONCE = 4; // columns whose summaries are asked for together: a change is delayed by no more
 const HINT = "Drag over a density or move a slider to select an interval, click a density for an exact value, click categories.";
 const byId = (id) => document.getElementById(id);
 
@@ -24,6 +24,7 @@ class Page {
     this.seed = 0;
     this.asked = null; // when the newest change was made that is not drawn yet
     this.isAsking = false;
+    this.answered = new Set(); // columns whose densities came with the first answer
     this.drawRest = () => {}; // columns out of sight wait until no change is waiting
     this.later = null;
     this.slower = new AbortController();
@@ -122,17 +123,24 @@ class Page {
 
   draw(answer, given) {
     document.body.classList.remove("failed");
+    this.answered = new Set(Object.keys(answer.columns));
     const draw = (card) => {
       const { key } = card.column;
       card.draw(answer.columns[key], answer.data?.columns[key], given[key]);
     };
-    const rest = this.cards.filter((card) => !isInSight(card));
-    this.cards.filter(isInSight).forEach(draw);
-    this.drawRest = () => rest.forEach(draw);
+    const [near, far] = this.bySight();
+    near.forEach(draw);
+    this.drawRest = () => far.forEach(draw);
     this.showAnswer(answer, given);
     byId("python").textContent = answer.python;
     byId("shell").textContent = answer.shell ?? "The command line has no words for this selection.";
     byId("copy-shell").disabled = answer.shell === null;
+  }
+
+  // The cards in sight, and the others.
+  bySight() {
+    const near = new Set(this.cards.filter(isInSight));
+    return [[...near], this.cards.filter((card) => !near.has(card))];
   }
 
   fail(error) {
@@ -180,16 +188,17 @@ class Page {
     }
   }
 
-  // The densities of the columns that were selected from take longer than all others.
+  // Of some models, the densities of the columns that were selected from take longer.
   async askSelected(given, signal) {
-    if (Object.keys(given).length === 0) return;
+    const isWaiting = (key) => !("value" in given[key]) && !this.answered.has(key);
+    if (!Object.keys(given).some(isWaiting)) return;
     const { columns } = await post("selected", { given }, signal);
     for (const card of this.cards) card.drawOwn(columns[card.column.key]);
   }
 
   // Columns in sight come first.
   async askSummaries(given, signal) {
-    const cards = [...this.cards.filter(isInSight), ...this.cards.filter((card) => !isInSight(card))];
+    const cards = this.bySight().flat();
     for (let start = 0; start < cards.length; start += AT_ONCE) {
       const some = cards.slice(start, start + AT_ONCE);
       const keys = some.map((card) => card.column.key);

@@ -100,6 +100,8 @@ export class Card {
 
   // The controls follow the selection at once, before any answer.
   show(condition) {
+    if (this.isShown && condition === this.condition) return; // as in all cards but one
+    [this.isShown, this.condition] = [true, condition];
     this.clear.hidden = !condition;
     this.element.classList.toggle("chosen", Boolean(condition));
     this.bars?.select(condition);
