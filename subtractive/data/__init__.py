@@ -1,4 +1,4 @@
-"""Small data sets: penguins, and generators of planes."""
+"""Small data sets: the penguins, and distributions in the plane to draw from."""
 
 import lazy_loader
 
