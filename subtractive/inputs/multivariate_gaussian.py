@@ -31,6 +31,7 @@ from subtractive.inputs.normals import (
     log_normal,
     log_overlaps,
     observe,
+    outside,
     unit_pairs,
     whiten,
 )
@@ -53,13 +54,16 @@ PROPOSALS = 8
 class RegionGaussian(MultivariateFamily):
     """What Gaussians of regions of several variables have in common, however they are stored.
 
-    With ``norm`` p the integral of ``f_k ** p`` is one.
+    With ``norm`` p the integral of ``f_k ** p`` is one. ``holes`` are, for each variable of the
+    region, points at which f is zero, because they are atoms that other members of a mixture have.
     """
 
     norm: int = 1
+    holes: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "norm", whole_number("norm", self.norm, 1))
+        object.__setattr__(self, "holes", tuple(tuple(points) for points in self.holes))
 
     @property
     def is_non_negative(self) -> bool:
@@ -92,9 +96,8 @@ class RegionGaussian(MultivariateFamily):
 
     def partial_integral(self, p: Tensors, x: Tensor, observed: Sequence[bool]) -> LeafMessage:
         p = self.full(p)
-        return LeafMessage(
-            None, observe(p, x, observed).log_marginal + self.log_height(p)[:, None]
-        )
+        logs = observe(p, x, observed).log_marginal + self.log_height(p)[:, None]
+        return LeafMessage(None, outside(self.holes, x, logs, observed))
 
     def partial_gram(
         self, p: Tensors, q: Tensors, x: Tensor, observed: Sequence[bool]
@@ -104,7 +107,8 @@ class RegionGaussian(MultivariateFamily):
         left = observe(left_tensors, x, observed)
         right = left if q is p else observe(right_tensors, x, observed)
         heights = self._log_heights(left_tensors, right_tensors)
-        return LeafMessage(None, _log_gram(left, right, unit_pairs(p, q)) + heights)
+        logs = _log_gram(left, right, unit_pairs(p, q)) + heights
+        return LeafMessage(None, outside(self.holes, x, logs, observed))
 
     def sample_square(
         self, p: Tensors, environment: Tensor, x: Tensor, observed: Flags, generator: Random
@@ -268,7 +272,7 @@ class MultivariateGaussian(RegionGaussian):
         deviation = x.mT[:, None] - p["mean"][..., None]  # (f, i, s, n)
         factor = cholesky_factor(p)
         log_density = log_normal(factor, whiten(factor, deviation)).mT  # (f, n, i)
-        return LeafMessage(None, log_density + self.log_height(p)[:, None])
+        return LeafMessage(None, outside(self.holes, x, log_density + self.log_height(p)[:, None]))
 
 
 def _log_gram(left: Partial, right: Partial, pairs: Pairs) -> Tensor:

@@ -46,6 +46,27 @@ def conditional_scales(factor: Tensor) -> Tensor:
     return precision.rsqrt()
 
 
+def outside(
+    holes: Sequence[Sequence[float]],
+    x: Tensor,
+    logs: Tensor,
+    observed: Sequence[bool] | None = None,
+) -> Tensor:
+    """Logarithms (f, n, ...) of functions of x (f, n, s), -inf where a variable is in a hole.
+
+    A hole is met exactly, or as rounded to single precision.
+    """
+    inside = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
+    for variable, points in enumerate(holes):
+        if observed is None or observed[variable]:
+            exact = torch.tensor(points, dtype=torch.float64, device=x.device)
+            both = torch.cat([exact.to(x.dtype), exact.float().to(x.dtype)])
+            inside |= (x[..., variable, None] == both).any(-1)
+    if not bool(inside.any()):
+        return logs
+    return logs.masked_fill(inside.reshape(*inside.shape, *[1] * (logs.ndim - 2)), -math.inf)
+
+
 class Pairs(NamedTuple):
     """Pairs of units, and for each entry of a gram (i, j) the position of its pair."""
 

@@ -15,7 +15,7 @@ from subtractive.inputs.base import Tensors, Window
 from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI
 from subtractive.inputs.multivariate_gaussian import RegionGaussian
 from subtractive.inputs.normal_products import NormalProducts
-from subtractive.inputs.normals import cholesky_factor
+from subtractive.inputs.normals import cholesky_factor, outside
 from subtractive.inputs.signed_mixture import pair_weights
 from subtractive.inputs.statistics import FAR, Sample, location_and_spread
 from subtractive.numerics.leaf_message import LeafMessage
@@ -87,7 +87,8 @@ class SemiTiedGaussian(RegionGaussian, old_names=("TiedGaussian",)):
         quadratic = torch.baddbmm(y.square() @ precision.mT, y, pull.mT, beta=-0.5)  # (f, n, i)
         constant = (0.5 * mean * pull + log_scale + HALF_LOG_TWO_PI).double().sum(-1)
         level = _log_volume(p) + self._log_height(p) - constant
-        return LeafMessage(None, (quadratic + level[:, None].to(quadratic.dtype)).to(x.dtype))
+        logs = (quadratic + level[:, None].to(quadratic.dtype)).to(x.dtype)
+        return LeafMessage(None, outside(self.holes, x, logs))
 
     def full(self, p: Tensors) -> Tensors:
         return untied(p)

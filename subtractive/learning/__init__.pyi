@@ -1,3 +1,4 @@
+from .covariance_group import covariance_group as covariance_group
 from .distributed import LostProcessError as LostProcessError
 from .em import decaying_steps as decaying_steps
 from .em import fit_em as fit_em

@@ -30,6 +30,9 @@ from subtractive.regions.folding import LayerCall, LeafCall
 
 # The smallest weight of a sum: its logarithm must exist.
 LEAST_WEIGHT = 1e-30
+# Where all functions of a region are zero they are taken to be as small as this logarithm: a
+# member of a mixture that excludes a row then has no share of it, and derivatives are finite.
+IMPOSSIBLE = -1e5
 
 
 @final
@@ -91,16 +94,18 @@ class ForwardPass:
             logs = logs if message.exponent is None else logs + message.exponent
         # None is so far below the largest that its exponential is denormal, which takes long.
         reach = math.log(torch.finfo(logs.dtype).tiny) + 7
-        return torch.maximum(logs, logs.amax(-1, keepdim=True) + reach).requires_grad_()
+        largest = logs.amax(-1, keepdim=True).clamp(min=IMPOSSIBLE)
+        return torch.maximum(logs, largest + reach).requires_grad_()
 
     def flows(self, gradients: Sequence[Tensor]) -> Flows:
         """The flows, given the derivatives of Σ_n w_n log p(x_n) by all that is watched."""
         count_of = len(self.weights)
 
         def counted(layer: InputLayer, call: LeafCall, share: Tensor) -> Statistics:
-            variables = layer.variables[call.folds][:, 0]
-            seen = self.evidence.observed[:, variables].mT  # (f, n)
-            x = self.evidence.x[:, variables].mT
+            variables = layer.variables[call.folds]  # (f, s)
+            seen = self.evidence.observed[:, variables].all(-1).mT  # (f, n)
+            x = self.evidence.x[:, variables].movedim(0, 1)  # (f, n, s)
+            x = x[..., 0] if layer.family.is_univariate else x
             return count(layer.family, x, share * seen[..., None].to(share.dtype))
 
         sums = [gradient.double() for gradient in gradients[:count_of]]

@@ -76,7 +76,7 @@ def hidden_chow_liu_tree(
     circuit = _circuit(graph, families, num_states, tree, generator)
     circuit.to(dtype or torch.get_default_dtype())
     shares = torch.ones(len(data), dtype=torch.float64) if weights is None else weights.double()
-    features = [_features(data[:, v], family) for v, family in enumerate(families)]
+    features = [coordinates(data[:, v], family) for v, family in enumerate(families)]
     together = torch.cat(features, 1)
     far, labels = distant * min(1.0, math.sqrt(NEAR_COLUMNS / len(families))), []
     for variable in range(len(families)):
@@ -140,7 +140,7 @@ def _circuit(
     return Circuit.from_layers(graph, schedule, inputs=inputs, layers=layers)
 
 
-def _features(column: Tensor, family: InputFamily) -> Tensor:
+def coordinates(column: Tensor, family: InputFamily) -> Tensor:
     """A column as coordinates (n, ...) in which near values are alike: zeros where missing."""
     known = ~column.isnan()
     x = torch.where(known, column, 0.0)

@@ -17,6 +17,8 @@ from subtractive.inputs.base import InputFamily, Tensors
 from subtractive.inputs.binomial import Binomial
 from subtractive.inputs.categorical import Categorical
 from subtractive.inputs.gaussian import Gaussian
+from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
+from subtractive.inputs.normals import cholesky_factor
 
 Statistics = dict[str, Tensor]
 
@@ -24,11 +26,16 @@ Statistics = dict[str, Tensor]
 LEAST_MASS = 1e-12
 # The smallest probability, and the smallest variance in units of the square of the mean.
 LEAST_PROBABILITY, LEAST_VARIANCE = 1e-30, 1e-12
+# What is added to the variances of full covariances, as a share of those of all rows.
+LEAST_SHARE = 1e-6
 
 
 @singledispatch
 def count(family: InputFamily, x: Tensor, shares: Tensor) -> Statistics:
-    """What rows x (f, n) say about units to which they belong by ``shares`` (f, n, i)."""
+    """What rows x (f, n) say about units to which they belong by ``shares`` (f, n, i).
+
+    Of regions of several variables x is (f, n, s).
+    """
     raise _unknown(family)
 
 
@@ -136,6 +143,55 @@ def _(
 
 
 @count.register
+def _(family: MultivariateGaussian, x: Tensor, shares: Tensor) -> Statistics:
+    wide, weight = x.double(), shares.double()
+    # Zero times what is missing would be NaN.
+    wide = torch.where((weight > 0).any(-1, keepdim=True), wide, 0.0)
+    weighted = weight.mT[..., None] * wide[:, None]  # (f, i, n, s)
+    second = weighted.mT @ wide[:, None]
+    return {"mass": weight.sum(1), "first": weighted.sum(2), "second": second}
+
+
+@expect.register
+def _(family: MultivariateGaussian, p: Tensors, mass: Tensor) -> Statistics:
+    p = {name: tensor.double() for name, tensor in p.items()}
+    wide, mean, factor = mass.double(), p["mean"], cholesky_factor(p)
+    second = factor @ factor.mT + mean[..., :, None] * mean[..., None, :]
+    return {
+        "mass": wide,
+        "first": wide[..., None] * mean,
+        "second": wide[..., None, None] * second,
+    }
+
+
+@maximise.register
+def _(
+    family: MultivariateGaussian, statistics: Statistics, before: Tensors, pseudocount: float
+) -> dict[str, Tensor]:
+    mass, first, second = (statistics[name] for name in ("mass", "first", "second"))
+    whole = mass.sum(1).clamp(min=LEAST_MASS)[:, None, None]
+    safe = mass.clamp(min=LEAST_MASS)
+    mean = first / safe[..., None]
+    scatter = second - first[..., :, None] * mean[..., None, :]  # (f, i, s, s)
+    # Rows in proportion to the variables: a covariance has as many numbers for each of them.
+    rows = pseudocount * mean.shape[-1]
+    within = scatter.sum(1) / whole
+    centre = first.sum(1) / whole[..., 0]
+    total = second.sum(1) / whole - centre[..., :, None] * centre[..., None, :]
+    spread = total.diagonal(dim1=-2, dim2=-1).clamp(min=LEAST_VARIANCE)  # (f, s)
+    covariance = scatter + (rows * within)[:, None]
+    covariance = covariance / (safe + rows)[..., None, None]
+    covariance = covariance + (LEAST_SHARE * spread).diag_embed()[:, None]
+    factor, wrong = torch.linalg.cholesky_ex(covariance)
+    kept = ((mass < LEAST_MASS) | (wrong > 0))[..., None]
+    learned = {"log_diagonal": factor.diagonal(dim1=-2, dim2=-1).log(), "mean": mean}
+    return {
+        "lower": torch.where(kept[..., None], before["lower"], factor.tril(-1)),
+        **{name: torch.where(kept, before[name], value) for name, value in learned.items()},
+    }
+
+
+@count.register
 def _(family: WithAtoms, x: Tensor, shares: Tensor) -> Statistics:
     is_atom = family.is_atom(x)  # (f, n, v)
     elsewhere = ~is_atom.any(-1)
@@ -185,4 +241,6 @@ def is_known(family: InputFamily) -> bool:
     """Whether EM can train a family."""
     if isinstance(family, WithAtoms):
         return family.non_negative and family.base == Gaussian()
+    if isinstance(family, MultivariateGaussian):
+        return family.norm == 1
     return count.dispatch(type(family)) is not count.dispatch(object)

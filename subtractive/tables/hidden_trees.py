@@ -2,7 +2,8 @@
 
 A tree by EM learns in seconds, for any mix of columns. The number of states is doubled while
 held-out rows find more of them better, and trees from other seeds are mixed with equal weights:
-each has errors of its own, which a mixture averages.
+each has errors of its own, which a mixture averages. Full covariances of the continuous columns
+are mixed in by the weight that held-out rows give them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from subtractive.learning.sufficient_statistics import count
 from subtractive.numerics.scaled import log_sum_exp
 from subtractive.regions.chow_liu import chow_liu_tree
 from subtractive.regions.trees import flat
+from subtractive.tables.covariance_groups import Grouped, best_group
 from subtractive.tables.effort import Budget
 from subtractive.tables.scale_limits import limit_scales, scale_limits
 from subtractive.tables.training_data import Data
@@ -58,6 +60,9 @@ REACH = 0.2
 # The weight of the broad component, which is rarely drawn from: one of its rows in a thousand
 # would change the correlations of samples. And its widths as multiples of those of the columns.
 BROAD_SHARE, BROAD_WIDTH = 1e-5, 2.0
+# Less weight than twice this is none, and no row counts for more than such odds (in nats) when
+# trees and full covariances are weighed.
+LEAST_WEIGHT, MOST_ODDS = 0.01, 20.0
 
 
 class Trained(NamedTuple):
@@ -76,6 +81,7 @@ class HiddenTrees:
         self, data: Data, *, rival: Tensor | None, max_epochs: int, seed: int, progress: bool
     ) -> None:
         """``rival`` are the scores (n,) of held-out rows by the best model so far."""
+        self.data = data
         self.columns, self.train, self.start, self.valid = data
         self.rival = rival
         self.max_epochs, self.seed = min(max_epochs, MAX_EPOCHS), seed
@@ -85,6 +91,7 @@ class HiddenTrees:
         with torch.no_grad():
             self.broad_scores = self.broad.log_prob(self.valid.x)
         self.members: list[Trained] = []
+        self.group: Grouped | None = None
         self.distant = DISTANT[0]
         self.cost = 0.0  # seconds that the last tree took
         self.bar = tqdm(unit="tree", disable=None if progress else True)
@@ -94,6 +101,7 @@ class HiddenTrees:
         self.graph = chow_liu_tree(self.start.x.numpy())
         with self.bar:
             self._choose_states(budget)
+            self._add_covariances(budget)
             if self._is_hopeless():
                 return
             if len(self.train.x) >= TRIAL_ROWS:
@@ -129,17 +137,53 @@ class HiddenTrees:
                 return
             self.members = [trial]
 
+    def _add_covariances(self, budget: Budget) -> None:
+        """Find full covariances, which are then a rival of the trees, too."""
+        self.bar.set_postfix_str("full covariances")
+        self.group = best_group(
+            self.data,
+            self.families,
+            self.graph,
+            limit=self._limit,
+            max_epochs=self.max_epochs,
+            budget=budget,
+            seed=self.seed,
+        )
+        self.bar.update()
+        if self.group is None:
+            return
+        if self.rival is None or self._is_better(self.group.scores, self.rival, 0.0):
+            self.rival = self.group.scores
+
     @property
     def num_states(self) -> int:
         """The number of states of each hidden variable."""
         return self.members[0].density.circuit.input_layers[0].num_units
 
     @property
+    def share_of_group(self) -> float:
+        """The weight of full covariances that makes held-out rows most likely, or zero."""
+        if self.group is None:
+            return 0.0
+        trees = log_mean([member.scores for member in self.members])
+        log_odds = (self.group.scores - trees).clamp(-MOST_ODDS, MOST_ODDS)
+        weights, share = self.valid.weights / self.valid.weights.sum(), 0.5
+        for _ in range(100):
+            odds = log_odds.exp() * share / (1 - share)
+            share = min(1 - LEAST_WEIGHT, max(LEAST_WEIGHT, float(weights @ (odds / (1 + odds)))))
+        return share if share > 2 * LEAST_WEIGHT else 0.0
+
+    @property
     def density(self) -> Density:
         """The members, and the broad component, in double precision."""
-        shares = [(1 - BROAD_SHARE) / len(self.members)] * len(self.members)
+        share = self.share_of_group
         trees: list[Density] = [member.density.double() for member in self.members]
-        return Mixture([*trees, self.broad], weights=[*shares, BROAD_SHARE])
+        weights = [(1 - share) / len(trees)] * len(trees)
+        if self.group is not None and share > 0:
+            trees += self.group.members
+            weights += [share * weight for weight in self.group.weights]
+        weights = [(1 - BROAD_SHARE) * weight for weight in weights]
+        return Mixture([*trees, self.broad], weights=[*weights, BROAD_SHARE])
 
     @property
     def history(self) -> History:
@@ -152,8 +196,11 @@ class HiddenTrees:
     @property
     def scores(self) -> Tensor:
         """log p of the held-out rows, (n,), for all members and the broad component."""
+        share = self.share_of_group
         trees = log_mean([member.scores for member in self.members])
-        parts = [trees + math.log1p(-BROAD_SHARE), self.broad_scores + math.log(BROAD_SHARE)]
+        parts = [trees + math.log1p(-share), self.broad_scores + math.log(BROAD_SHARE)]
+        if self.group is not None and share > 0:
+            parts.append(self.group.scores + math.log(share))
         return log_sum_exp(torch.stack(parts, -1))
 
     def _tree(self, num_states: int, number: int) -> MonotonicCircuit:

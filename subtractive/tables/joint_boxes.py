@@ -138,7 +138,10 @@ def _by_quadrature(density: Density, evidence: Evidence, first: int, last: int) 
     edges = np.linspace(max(low, -REACH), min(high, REACH), PANELS + 1)
     at, weight = np.polynomial.legendre.leggauss(NODES)
     half = np.diff(edges)[:, None] / 2
-    nodes = torch.from_numpy((edges[:-1, None] + half * (at + 1)).ravel())
+    # An atom has a probability, not a density: its node counts as it is.
+    atoms = np.array([atom for atom in _atoms(density, first) if low < atom <= high])
+    nodes = torch.from_numpy(np.append((edges[:-1, None] + half * (at + 1)).ravel(), atoms))
+    widths = np.append((half * weight).ravel(), np.ones(len(atoms)))
     free = without_windows(evidence, [first, last])
     rows = free.rows(torch.zeros(len(nodes), dtype=torch.long))
     x, observed = rows.x.clone(), rows.observed.clone()
@@ -147,9 +150,21 @@ def _by_quadrature(density: Density, evidence: Evidence, first: int, last: int) 
     logs = density.log_weight(rows).numpy()
     kept = np.flatnonzero(logs > logs.max() - 50)
     shares = _shares(density, rows.rows(torch.from_numpy(kept)), evidence, last)
-    terms = np.exp(logs[kept] - logs.max()) * (half * weight).ravel()[kept] * shares
+    terms = np.exp(logs[kept] - logs.max()) * widths[kept] * shares
     with np.errstate(divide="ignore"):
         return Weight(float(np.log(terms.sum()) + logs.max()), 0.0)
+
+
+def _atoms(density: Density, variable: int) -> set[float]:
+    """The points of a variable that have a probability of their own in some part of a density."""
+    return {
+        atom
+        for layer in density.modules()
+        if isinstance(layer, InputLayer)
+        for scope, family in zip(layer.scopes, layer.families, strict=True)
+        if scope == (variable,)
+        for atom in family.atoms
+    }
 
 
 def _shares(density: Density, free: Evidence, box: Evidence, variable: int) -> Floats:

@@ -1,0 +1,144 @@
+"""Full covariances of the continuous columns of a table, beside its categories, atoms and gaps.
+
+Columns of numbers without gaps, and with few atoms, form one region of Gaussians; all others are
+leaves beside it. Rows with an atom in the group belong to a small hidden tree that is mixed in.
+As many components are taken as held-out rows ask for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from subtractive.densities.base import Density
+from subtractive.densities.mixture import Mixture
+from subtractive.densities.monotonic import MonotonicCircuit
+from subtractive.inputs.base import InputFamily
+from subtractive.learning.covariance_group import covariance_group
+from subtractive.learning.em import fit_em
+from subtractive.learning.hidden_chow_liu import hidden_chow_liu_tree
+from subtractive.learning.history import History
+from subtractive.learning.objective import paired_gain
+from subtractive.regions.graph import RegionGraph
+from subtractive.tables.columns import Numeric
+from subtractive.tables.effort import Budget
+from subtractive.tables.training_data import Data
+from subtractive.tables.training_rows import DitheredBatches
+
+# A column of which more rows are at atoms stays out of the group.
+MOST_AT_ATOMS = 0.1
+# Numbers of components: from so many on, twice as many while held-out rows find it better, and
+# each with so many rows for every column of the group.
+LEAST_COMPONENTS, LEAST_IF_LARGE, MOST_COMPONENTS, ROWS_PER_COLUMN = 2, 16, 256, 5
+LARGE = 4000  # rows
+# Rows that a covariance shrinks by for every column, towards what all components have in common.
+PSEUDOCOUNT = 1.0
+MAX_EPOCHS, PATIENCE, BATCH = 40, 2, 2048
+TREE_STATES, TREE_SHARE = 8, 0.1  # of the tree, and its weight at the start
+SHARE_OF_TIME = 0.15  # of what is left that may be spent here
+
+
+class Grouped(NamedTuple):
+    """The members and their weights, how they were trained, and log p of held-out rows, (n,)."""
+
+    members: tuple[MonotonicCircuit, ...]
+    weights: tuple[float, ...]
+    history: History
+    scores: Tensor
+
+
+def group_of(data: Data, families: Sequence[InputFamily]) -> list[int]:
+    """The variables that may share covariances: none if there are less than two."""
+    group = []
+    for variable, column in enumerate(data.columns):
+        x = data.train.x[:, variable]
+        if not isinstance(column, Numeric) or bool(x.isnan().any()):
+            continue
+        atoms = torch.tensor(families[variable].atoms, dtype=x.dtype)
+        at_atoms = data.train.weights @ torch.isin(x, atoms).to(x.dtype)
+        if at_atoms <= MOST_AT_ATOMS * data.train.weights.sum():
+            group.append(variable)
+    return group if len(group) > 1 else []
+
+
+def best_group(
+    data: Data,
+    families: Sequence[InputFamily],
+    graph: RegionGraph,
+    *,
+    limit: Callable[[Density], None],
+    max_epochs: int,
+    budget: Budget,
+    seed: int,
+) -> Grouped | None:
+    """The mixture of full covariances that held-out rows prefer, if the table has a group."""
+    group = group_of(data, families)
+    rows = len(data.train.x)
+    most = min(MOST_COMPONENTS, rows // (ROWS_PER_COLUMN * max(1, len(group))))
+    size = min(LEAST_COMPONENTS if rows < LARGE else LEAST_IF_LARGE, most)
+    if not group or size < 1:
+        return None
+    end, best = budget.used + SHARE_OF_TIME * budget.left, None
+    while best is None or (size <= most and budget.used < end):
+        start = _start(data, families, graph, group, size, seed)
+        found = _trained(start, data, limit, min(max_epochs, MAX_EPOCHS), budget, seed)
+        if best is not None and paired_gain(found.scores, best.scores, data.valid.weights) <= 0:
+            break
+        best, size = found, 2 * size
+    return best
+
+
+def _start(
+    data: Data,
+    families: Sequence[InputFamily],
+    graph: RegionGraph,
+    group: list[int],
+    size: int,
+    seed: int,
+) -> Mixture:
+    x, weights = data.start.x, data.start.weights
+    circuit = covariance_group(x, families, group, size, weights=weights, seed=seed)
+    if not any(families[variable].atoms for variable in group):
+        return Mixture([circuit])
+    tree = hidden_chow_liu_tree(
+        x, families, TREE_STATES, weights=weights, graph=graph, seed=seed, dtype=torch.float64
+    )
+    # The tree comes first: it has a family, with atoms, for each column.
+    return Mixture([tree, circuit], weights=[TREE_SHARE, 1 - TREE_SHARE])
+
+
+def _trained(
+    mixture: Mixture,
+    data: Data,
+    limit: Callable[[Density], None],
+    max_epochs: int,
+    budget: Budget,
+    seed: int,
+) -> Grouped:
+    """After EM of whole passes: covariances of few rows would be of little use."""
+    limit(mixture)
+    generator = torch.Generator().manual_seed(seed)
+    history = fit_em(
+        mixture,
+        DitheredBatches(data.train, data.columns, BATCH, generator),
+        data.valid.x,
+        valid_weights=data.valid.weights,
+        batches_per_step=math.inf,
+        pseudocount=PSEUDOCOUNT,
+        max_epochs=max_epochs,
+        patience=PATIENCE,
+        after_step=limit,
+        callbacks=[lambda *_: budget.left <= 0],
+        progress=False,
+    )
+    with torch.no_grad():
+        scores = mixture.log_prob(data.valid.x)
+    if history.stopped == "interrupted":
+        raise KeyboardInterrupt
+    members = tuple(member for member in mixture.members if isinstance(member, MonotonicCircuit))
+    shares = tuple(mixture.logits.detach().double().softmax(0).tolist())
+    return Grouped(members, shares, history, scores)
