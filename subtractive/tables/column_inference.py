@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr, pdtrc
 
 from subtractive.tables.column_types import Categories, ColumnType, Continuous, Ignored
 from subtractive.tables.columns import Column, Numeric, States
@@ -22,8 +22,9 @@ FEW_VALUES, ROWS_PER_VALUE = 10, 4  # numbers of few values that repeat are stat
 MANY_VALUES, ROWS_PER_STATE = 128, 100  # and so are more of them if they repeat often
 MOST_CATEGORIES = 256  # a column of more texts is taken for an identifier
 # An atom has this share of the rows, this many of them, and so many times as many as its
-# neighbours on the grid.
+# neighbours on the grid. Ties of a fine grid are as frequent with so small a probability only.
 ATOM_SHARE, ATOM_ROWS, ATOM_EXCESS, MOST_ATOMS = 0.003, 5, 5.0, 32
+ATOM_CHANCE = 0.01
 NEIGHBOURS = 4
 # A bound is there if a normal distribution would have put so many rows beyond it.
 MISSED_ROWS = 3.0
@@ -228,6 +229,10 @@ def _atoms(distinct: Distinct, grid: Grid | None) -> tuple[float, ...]:
     often = counts >= max(ATOM_ROWS, ATOM_SHARE * rows)
     if grid is not None:
         often &= counts >= ATOM_EXCESS * (_expected(distinct, grid) + 1)
+        # Of values that occur at random, λ times on average, λ / 2 occur twice for each one that
+        # occurs once: so many ties are to be expected of a value.
+        once, twice = ((np.rint(counts) == times).sum() for times in (1, 2))
+        often &= len(values) * pdtrc(counts - 1, 2 * twice / max(once, 1)) < ATOM_CHANCE
     if int((~often).sum()) < 2:
         often &= counts >= 2 * np.median(counts)
     chosen = np.sort(values[often][np.argsort(-counts[often], kind="stable")[:MOST_ATOMS]])

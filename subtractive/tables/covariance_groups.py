@@ -8,13 +8,12 @@ As many components are taken as held-out rows ask for.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from subtractive.densities.base import Density
 from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.inputs.base import InputFamily
@@ -23,9 +22,9 @@ from subtractive.learning.em import fit_em
 from subtractive.learning.hidden_chow_liu import hidden_chow_liu_tree
 from subtractive.learning.history import History
 from subtractive.learning.objective import paired_gain
-from subtractive.regions.graph import RegionGraph
 from subtractive.tables.columns import Numeric
 from subtractive.tables.effort import Budget
+from subtractive.tables.scale_limits import limit_scales, scale_limits
 from subtractive.tables.training_data import Data
 from subtractive.tables.training_rows import DitheredBatches
 
@@ -37,9 +36,9 @@ LEAST_COMPONENTS, LEAST_IF_LARGE, MOST_COMPONENTS, ROWS_PER_COLUMN = 2, 16, 256,
 LARGE = 4000  # rows
 # Rows that a covariance shrinks by for every column, towards what all components have in common.
 PSEUDOCOUNT = 1.0
-MAX_EPOCHS, PATIENCE, BATCH = 40, 2, 2048
+MAX_EPOCHS, PATIENCE, BATCH = 25, 2, 2048
 TREE_STATES, TREE_SHARE = 8, 0.1  # of the tree, and its weight at the start
-SHARE_OF_TIME = 0.15  # of what is left that may be spent here
+SHARE_OF_TIME = 0.08  # of what is left that may be spent here
 
 
 class Grouped(NamedTuple):
@@ -65,17 +64,9 @@ def group_of(data: Data, families: Sequence[InputFamily]) -> list[int]:
     return group if len(group) > 1 else []
 
 
-def best_group(
-    data: Data,
-    families: Sequence[InputFamily],
-    graph: RegionGraph,
-    *,
-    limit: Callable[[Density], None],
-    max_epochs: int,
-    budget: Budget,
-    seed: int,
-) -> Grouped | None:
+def best_group(data: Data, *, max_epochs: int, budget: Budget, seed: int) -> Grouped | None:
     """The mixture of full covariances that held-out rows prefer, if the table has a group."""
+    families = [column.family(signed=False) for column in data.columns]
     group = group_of(data, families)
     rows = len(data.train.x)
     most = min(MOST_COMPONENTS, rows // (ROWS_PER_COLUMN * max(1, len(group))))
@@ -84,8 +75,8 @@ def best_group(
         return None
     end, best = budget.used + SHARE_OF_TIME * budget.left, None
     while best is None or (size <= most and budget.used < end):
-        start = _start(data, families, graph, group, size, seed)
-        found = _trained(start, data, limit, min(max_epochs, MAX_EPOCHS), budget, seed)
+        start = _start(data, families, group, size, seed)
+        found = _trained(start, data, min(max_epochs, MAX_EPOCHS), budget, seed)
         if best is not None and paired_gain(found.scores, best.scores, data.valid.weights) <= 0:
             break
         best, size = found, 2 * size
@@ -93,34 +84,23 @@ def best_group(
 
 
 def _start(
-    data: Data,
-    families: Sequence[InputFamily],
-    graph: RegionGraph,
-    group: list[int],
-    size: int,
-    seed: int,
+    data: Data, families: Sequence[InputFamily], group: list[int], size: int, seed: int
 ) -> Mixture:
     x, weights = data.start.x, data.start.weights
     circuit = covariance_group(x, families, group, size, weights=weights, seed=seed)
     if not any(families[variable].atoms for variable in group):
         return Mixture([circuit])
     tree = hidden_chow_liu_tree(
-        x, families, TREE_STATES, weights=weights, graph=graph, seed=seed, dtype=torch.float64
+        x, families, TREE_STATES, weights=weights, seed=seed, dtype=torch.float64
     )
     # The tree comes first: it has a family, with atoms, for each column.
     return Mixture([tree, circuit], weights=[TREE_SHARE, 1 - TREE_SHARE])
 
 
-def _trained(
-    mixture: Mixture,
-    data: Data,
-    limit: Callable[[Density], None],
-    max_epochs: int,
-    budget: Budget,
-    seed: int,
-) -> Grouped:
+def _trained(mixture: Mixture, data: Data, max_epochs: int, budget: Budget, seed: int) -> Grouped:
     """After EM of whole passes: covariances of few rows would be of little use."""
-    limit(mixture)
+    limits = scale_limits(data.columns)
+    limit_scales(mixture, limits, 1)
     generator = torch.Generator().manual_seed(seed)
     history = fit_em(
         mixture,
@@ -131,7 +111,7 @@ def _trained(
         pseudocount=PSEUDOCOUNT,
         max_epochs=max_epochs,
         patience=PATIENCE,
-        after_step=limit,
+        after_step=lambda density: limit_scales(density, limits, 1),
         callbacks=[lambda *_: budget.left <= 0],
         progress=False,
     )

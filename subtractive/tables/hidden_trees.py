@@ -141,13 +141,7 @@ class HiddenTrees:
         """Find full covariances, which are then a rival of the trees, too."""
         self.bar.set_postfix_str("full covariances")
         self.group = best_group(
-            self.data,
-            self.families,
-            self.graph,
-            limit=self._limit,
-            max_epochs=self.max_epochs,
-            budget=budget,
-            seed=self.seed,
+            self.data, max_epochs=self.max_epochs, budget=budget, seed=self.seed
         )
         self.bar.update()
         if self.group is None:
@@ -182,8 +176,7 @@ class HiddenTrees:
         if self.group is not None and share > 0:
             trees += self.group.members
             weights += [share * weight for weight in self.group.weights]
-        weights = [(1 - BROAD_SHARE) * weight for weight in weights]
-        return Mixture([*trees, self.broad], weights=[*weights, BROAD_SHARE])
+        return with_broad(trees, weights, self.broad)
 
     @property
     def history(self) -> History:
@@ -271,6 +264,14 @@ class HiddenTrees:
 def log_mean(scores: Sequence[Tensor]) -> Tensor:
     """The logarithm of the mean density, (n,), of several log-densities (n,)."""
     return log_sum_exp(torch.stack(list(scores), -1)) - math.log(len(scores))
+
+
+def with_broad(
+    members: Sequence[Density], weights: Sequence[float], broad: MonotonicCircuit
+) -> Mixture:
+    """Members with their weights, beside the broad component."""
+    shares = [(1 - BROAD_SHARE) * weight for weight in weights]
+    return Mixture([*members, broad], weights=[*shares, BROAD_SHARE])
 
 
 def broad_component(rows: Rows, families: Sequence[InputFamily]) -> MonotonicCircuit:

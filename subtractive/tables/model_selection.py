@@ -21,8 +21,9 @@ from subtractive.learning.objective import paired_gain
 from subtractive.learning.relative_adam import relative_adam
 from subtractive.tables.candidates import Candidate, Candidates
 from subtractive.tables.columns import Column
+from subtractive.tables.covariance_groups import best_group
 from subtractive.tables.effort import EFFORTS, Budget, seconds_of
-from subtractive.tables.hidden_trees import HiddenTrees
+from subtractive.tables.hidden_trees import HiddenTrees, broad_component, with_broad
 from subtractive.tables.reading import Floats, Table
 from subtractive.tables.recipe import Recipe
 from subtractive.tables.scale_limits import limit_scales, scale_limits
@@ -66,6 +67,7 @@ class ModelSelection:
         if not has_trees or self._is_worth_gradients(data):
             self._by_gradients(data)
         if has_trees:
+            self._by_covariances(data.standardised(self.seed))
             self._by_hidden_trees(data)
         assert self.best.learned is not None
         return self.best.learned
@@ -94,6 +96,18 @@ class ModelSelection:
             self.best.offer(Learned(density, history, candidate.data.columns), candidate.data)
             if history.stopped == "interrupted":
                 raise KeyboardInterrupt
+
+    def _by_covariances(self, data: Data) -> None:
+        """Offer full covariances of numbers, which lines relate better than normal scores do."""
+        group = best_group(
+            data, max_epochs=self.recipe.max_epochs, budget=self.budget, seed=self.seed
+        )
+        if group is not None:
+            families = [column.family(signed=False) for column in data.columns]
+            broad = broad_component(data.start, families)
+            density = with_broad(group.members, group.weights, broad)
+            history = in_table_units(group.history, data)
+            self.best.offer(Learned(density, history, data.columns), data)
 
     def _by_hidden_trees(self, data: Data) -> None:
         """Offer a mixture of hidden trees, also if the search for it is interrupted."""

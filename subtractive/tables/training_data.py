@@ -42,11 +42,11 @@ class Data(NamedTuple):
 
 
 def _line(column: Numeric, rows: Rows, number: int) -> Transform:
-    """The standardisation of a column, if it has neither bounds nor atoms."""
-    if column.atoms or math.isfinite(column.low) or math.isfinite(column.high):
+    """The standardisation of a column without bounds, atoms aside."""
+    if math.isfinite(column.low) or math.isfinite(column.high):
         return column.transform
     codes = rows.x[:, number]
-    there = ~codes.isnan()
+    there = ~codes.isnan() & ~torch.isin(codes, torch.from_numpy(column.atom_codes))
     return affine(column.numbers(codes[there].numpy()), rows.weights[there].numpy())
 
 

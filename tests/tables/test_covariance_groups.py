@@ -1,0 +1,97 @@
+"""Full covariances of a table's numbers, beside its categories, atoms and gaps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.stats import multivariate_normal
+
+import subtractive as sub
+from subtractive.tables.covariance_groups import group_of
+from subtractive.tables.schema import Schema
+from subtractive.tables.training_data import Data, encode_rows
+from subtractive.tables.validation import read_table
+
+# Four columns in three dimensions, but for a little noise.
+MIX = np.array([[1, 0, 0, 0.5], [0, 1, 0, 0.5], [0, 0, 1, -0.5], [0, 0, 0, 0.05]])
+
+
+def frame_of(count, seed):
+    random = np.random.default_rng(seed)
+    kind = random.integers(0, 2, count)
+    numbers = random.normal(size=(count, 4)) @ MIX + 2 * kind[:, None]
+    frame = pd.DataFrame(numbers, columns=list("abcd"))
+    empty = random.random(count) < 0.05
+    frame.loc[empty, "d"] = -9.0
+    return frame.assign(kind=np.array(["x", "y"])[kind])
+
+
+def true_score(frame):
+    at_atom = frame["d"] == -9.0
+    numbers, kind = frame[list("abcd")].to_numpy(), (frame["kind"] == "y").to_numpy()
+    total = np.zeros(len(frame))
+    for some, size, share in ((at_atom, 3, 0.05), (~at_atom, 4, 0.95)):
+        covariance = (MIX.T @ MIX)[:size, :size]
+        shifted = numbers[some, :size] - 2 * kind[some, None]
+        total[some] = multivariate_normal(np.zeros(size), covariance).logpdf(shifted)
+        total[some] += np.log(share / 2)
+    return total.mean()
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return sub.SubtractiveMixture(effort=4, random_state=0).fit(frame_of(1500, 0))
+
+
+def test_columns_that_nearly_determine_each_other_share_covariances(fitted):
+    fresh = frame_of(2000, 1)
+    assert fitted.score(fresh) > true_score(fresh) - 0.15
+    shapes = {
+        len(scope)
+        for member in fitted.density_.members
+        for layer in member.circuit.input_layers
+        for scope in layer.scopes
+    }
+    assert shapes == {1, 4}
+
+
+def test_boxes_with_atoms_are_what_samples_say(fitted):
+    drawn = fitted.sample(40_000, random_state=0)
+    for event in (
+        {"d": (-10, 0.5)},
+        {"d": (-10, 0.5), "a": (0, 2)},
+        {"a": (0, 2), "d": (-9, -9)},
+        {"d": (-10, 0.5), "a": (0, 2), "kind": ["y"]},
+    ):
+        counts = np.ones(len(drawn), dtype=bool)
+        for name, given in event.items():
+            inside = drawn[name].between(*given) if isinstance(given, tuple) else None
+            counts &= drawn[name].isin(given) if inside is None else inside
+        share = counts.mean()
+        # Four standard errors: one false alarm in 16,000 events.
+        error = 4 * np.sqrt(share * (1 - share) / len(drawn))
+        assert fitted.probability(event) == pytest.approx(share, abs=error)
+
+
+def test_answers_given_an_atom_come_from_the_rows_that_have_it(fitted):
+    frame = frame_of(1500, 0)
+    assert fitted.probability({"d": [-9.0]}) == pytest.approx((frame["d"] == -9).mean(), abs=0.005)
+    drawn = fitted.sample(200, given={"d": -9.0}, random_state=0)
+    assert (drawn["d"] == -9).all()
+    gaps = frame[frame["d"] == -9].head(3).assign(a=np.nan)
+    assert np.isfinite(fitted.impute(gaps)["a"]).all()
+    assert np.isfinite(fitted.score_samples(gaps)).all()
+
+
+def test_columns_with_gaps_and_many_atoms_stay_out_of_the_group():
+    frame = frame_of(400, 0)
+    frame.loc[:3, "a"], frame.loc[:99, "b"] = np.nan, 7.0
+    table, weights = read_table(frame), np.ones(len(frame))
+    schema = Schema.of(table, weights, None, "missing")
+    data = Data.of(schema.variables, encode_rows(schema, table, weights), None, 0)
+    families = [column.family(signed=False) for column in schema.variables]
+    assert group_of(data, families) == [2, 3]
+    assert group_of(data._replace(columns=data.columns[:3]), families[:3]) == []
+    assert torch.isfinite(data.train.x[:, 2:4]).all()
