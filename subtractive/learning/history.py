@@ -38,6 +38,10 @@ class History:
     restarts: int = 0
     stopped: str = ""
     agreement: float | None = None  # of answers about a table with its validation rows, as a share
+    # Nats per validation row by which squares are better than the sums that they began from, where
+    # they were tried, and how many sums they have replaced.
+    gain_of_squares: float | None = None
+    num_squared: int = 0
 
     @property
     def train(self) -> list[float]:
@@ -58,6 +62,14 @@ class History:
     def seconds(self) -> float:
         """How long training took."""
         return self.epochs[-1].seconds if self.epochs else 0.0
+
+    @property
+    def squares_against_sums(self) -> str:
+        """What came of squares that began where sums had ended; empty if none were tried."""
+        if self.gain_of_squares is None:
+            return ""
+        kept = f"{self.num_squared} kept" if self.num_squared else "not kept"
+        return f"{self.gain_of_squares:+.4f} nats, {kept}"
 
     def offer(self, score: float, epoch: int, *, gain: float | None = None) -> bool:
         """Whether the score of an epoch is the best so far, and is kept.
@@ -91,6 +103,8 @@ class History:
         }
         if self.agreement is not None:
             facts["answers within chance"] = f"{100 * self.agreement:.0f} %"
+        if self.gain_of_squares is not None:
+            facts["squares against sums"] = self.squares_against_sums
         return html_table("History", list(facts), [list(facts.values())])
 
     def __str__(self) -> str:
@@ -104,4 +118,6 @@ class History:
         if self.agreement is not None:
             share = f"{100 * self.agreement:.0f} %"
             lines.append(f"answers within chance of the validation rows: {share}")
+        if self.gain_of_squares is not None:
+            lines.append(f"squares against sums: {self.squares_against_sums}")
         return "\n".join([*lines, f"stopped: {self.stopped}"])

@@ -53,10 +53,21 @@ def paired_gain(scores: Tensor, others: Tensor, weights: Tensor) -> float:
     No row counts for much more than most rows do: one that both densities find nearly impossible
     does not say which of them is better.
     """
+    return float((weights * _gains(scores, others)).sum() / weights.sum())
+
+
+def paired_error(scores: Tensor, others: Tensor, weights: Tensor) -> float:
+    """The standard error of the paired gain of log-densities (n,)."""
+    shares, gains = weights / weights.sum(), _gains(scores, others)
+    deviations = gains - (shares * gains).sum()
+    return float((shares * deviations).square().sum().sqrt())
+
+
+def _gains(scores: Tensor, others: Tensor) -> Tensor:
     gains = (scores - others).nan_to_num(0.0, math.inf, -math.inf)
     median = float(gains.abs().median()) if len(gains) else 0.0
     most = min(MOST_PER_ROW, max(LEAST_PER_ROW, MEDIANS_PER_ROW * median))
-    return float((weights * gains.clamp(-most, most)).sum() / weights.sum())
+    return gains.clamp(-most, most)
 
 
 @torch.no_grad()

@@ -53,6 +53,11 @@ def _training_words(context: Context) -> str:
         f"{history.best_epoch} was the best. Log-likelihoods are in the units of the table; atoms "
         "and categories count with their probabilities."
     )
+    if history.gain_of_squares is not None:
+        words += (
+            " Squares that began where its sums had ended were tried: "
+            f"{history.squares_against_sums} (per held-out row)."
+        )
     if context.model.check_ is None:
         return words
     agreed, asked = context.model.check_.counts()

@@ -47,3 +47,7 @@ class Budget:
     def left(self) -> float:
         """The seconds until the end; negative beyond it."""
         return self.seconds - self.used
+
+    def part(self, share: float) -> Budget:
+        """A budget that begins now, with a share of the seconds until the end of this one."""
+        return Budget(max(0.0, share * self.left))

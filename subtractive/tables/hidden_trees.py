@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple, final
 
 import torch
@@ -21,6 +22,7 @@ from subtractive.circuits.weights import positive_weights
 from subtractive.densities.base import Density
 from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
+from subtractive.densities.squared import SquaredCircuit
 from subtractive.inputs.base import InputFamily
 from subtractive.learning.em import decaying_steps, fit_em
 from subtractive.learning.expected_flows import Flows, update
@@ -43,13 +45,13 @@ MEMBERS = 8
 PSEUDOCOUNT = 0.1  # rows in each unit; a whole row would already blur what is known well
 MAX_EPOCHS, PATIENCE = 30, 2
 # Of many rows, so many epochs show which number of states is best.
-TRIAL_ROWS, TRIAL_EPOCHS = 4000, 5
+TRIAL_ROWS, TRIAL_EPOCHS = 4000, 3
 # The weights of distant columns when rows are clustered, of which the better one is kept: what
 # distant columns say together must pass through all hidden variables between them, which EM finds
 # slowly from clusters of neighbours alone; but those are finer.
 DISTANT = (1.0, 0.0)
 # Twice the states take twice the time: they are tried if so many trials more would fit.
-WORTH = 12
+WORTH = 10
 LEAST_PART = 0.6  # of the time that a member takes, without which it is not begun
 BATCH = 512  # small batches: their noise leads out of poor optima
 # Nats per column by which one more member must be better to go on, and by which a tree of more
@@ -66,9 +68,9 @@ LEAST_WEIGHT, MOST_ODDS = 0.01, 20.0
 
 
 class Trained(NamedTuple):
-    """A tree, how it was trained, and log p of the held-out rows, (n,)."""
+    """A tree or its square, how it was trained, and log p of the held-out rows, (n,)."""
 
-    density: MonotonicCircuit
+    density: MonotonicCircuit | SquaredCircuit
     history: History
     scores: Tensor
 
@@ -181,7 +183,7 @@ class HiddenTrees:
     @property
     def history(self) -> History:
         """That of the first member, with the score of all."""
-        first = self.members[0].history
+        first = replace(self.members[0].history)
         weights = self.valid.weights
         first.best_score = float((weights * self.scores).sum() / weights.sum())
         return first

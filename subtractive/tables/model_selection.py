@@ -15,15 +15,17 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 
 from subtractive.densities.base import Density
+from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.learning.history import History
 from subtractive.learning.loop import fit
-from subtractive.learning.objective import paired_gain
+from subtractive.learning.objective import paired_error, paired_gain
 from subtractive.learning.relative_adam import relative_adam
+from subtractive.learning.square_root import square_root
 from subtractive.tables.candidates import Candidate, Candidates
 from subtractive.tables.columns import Column
 from subtractive.tables.covariance_groups import best_group
 from subtractive.tables.effort import EFFORTS, Budget, seconds_of
-from subtractive.tables.hidden_trees import HiddenTrees, broad_component, with_broad
+from subtractive.tables.hidden_trees import HiddenTrees, Trained, broad_component, with_broad
 from subtractive.tables.reading import Floats, Table
 from subtractive.tables.recipe import Recipe
 from subtractive.tables.scale_limits import limit_scales, scale_limits
@@ -37,6 +39,9 @@ RATE = 0.03
 # Epochs over which weights are averaged, and nats per column by which an average may look worse
 # than the best epoch.
 AVERAGED, LUCK = 2.0, 0.01
+# Where there is much time, sums have this share of it. Squares begin where they end, learn at a
+# smaller rate, and are kept if held-out rows prefer them by so many standard errors.
+SHARE_OF_SUMS, RATE_OF_SQUARES, EPOCHS_OF_SQUARES, ERRORS = 0.7, 0.003, 12, 2.0
 
 
 class Learned(NamedTuple):
@@ -78,11 +83,10 @@ class ModelSelection:
         return self._fit(density, data, 1, relative_adam(density, RATE / 10))
 
     def _is_worth_gradients(self, data: Data) -> bool:
-        """Whether there may be more than hidden trees find: continuous tables, or much time."""
+        """Whether there may be more than hidden trees find: in continuous tables."""
         signed = self.recipe.kind == "squared"
         families = [column.family(signed=signed) for column in data.columns]
-        is_continuous = self.candidates.may_start_from_em(data.start, families)
-        return is_continuous or seconds_of(self.recipe.effort) >= EFFORTS["best"]
+        return self.candidates.may_start_from_em(data.start, families)
 
     def _by_gradients(self, data: Data) -> None:
         """Offer each candidate after training."""
@@ -118,12 +122,56 @@ class ModelSelection:
             seed=self.seed,
             progress=self.recipe.progress,
         )
+        is_best = False
         try:
-            trees.search(self.budget)
+            trees.search(self.budget.part(SHARE_OF_SUMS) if self._may_square else self.budget)
         finally:
             if trees.members:
                 history = in_table_units(trees.history, data)
-                self.best.offer(Learned(trees.density, history, data.columns), data)
+                is_best = self.best.offer(Learned(trees.density, history, data.columns), data)
+        if is_best and self._may_square:
+            self._by_squares(trees, data)
+
+    @property
+    def _may_square(self) -> bool:
+        """Whether there is the time for squares of what sums have learned."""
+        has_time = seconds_of(self.recipe.effort) >= EFFORTS["best"]
+        return has_time and self.recipe.kind == "squared"
+
+    def _by_squares(self, trees: HiddenTrees, data: Data) -> None:
+        """Let trees go on as squares, which may subtract, while held-out rows clearly gain."""
+        assert self.best.learned is not None
+        sums, weights, kept, gain, cost = trees.scores, data.valid.weights, 0, 0.0, 0.0
+        for number, tree in enumerate(trees.members):
+            if self.budget.left < cost:
+                break
+            before, start = trees.scores, self.budget.used
+            trees.members[number] = self._squared(tree, data)
+            cost = self.budget.used - start
+            gain = paired_gain(trees.scores, sums, weights)
+            added = paired_gain(trees.scores, before, weights)
+            if added < ERRORS * paired_error(trees.scores, before, weights):
+                trees.members[number] = tree
+                break
+            kept += 1
+        if kept:
+            gain = paired_gain(trees.scores, sums, weights)
+            history = in_table_units(trees.history, data)
+            self.best.offer(Learned(trees.density, history, data.columns), data)
+        history = self.best.learned.history
+        history.gain_of_squares, history.num_squared = gain, kept
+
+    def _squared(self, tree: Trained, data: Data) -> Trained:
+        """The square of a tree's square root, after some more learning."""
+        assert isinstance(tree.density, MonotonicCircuit)
+        density = square_root(tree.density)
+        optimizer = relative_adam(density, RATE_OF_SQUARES)
+        scheduler = CosineAnnealingLR(optimizer, EPOCHS_OF_SQUARES, RATE_OF_SQUARES / 100)
+        history = self._fit(density, data, EPOCHS_OF_SQUARES, optimizer, scheduler)
+        if history.stopped == "interrupted":
+            raise KeyboardInterrupt
+        with torch.no_grad():
+            return Trained(density, tree.history, density.log_prob(data.valid.x))
 
     def _train(self, density: Density, candidate: Candidate) -> History:
         per_epoch = math.ceil(len(candidate.data.train.x) / batch_size(candidate.data.train))
@@ -178,11 +226,15 @@ class Best:
         self.learned: Learned | None = None
         self._scores: Tensor | None = None
 
-    def offer(self, learned: Learned, data: Data) -> None:
+    def offer(self, learned: Learned, data: Data) -> bool:
         """Keep a model of the codes of ``data`` if it is better."""
         scores = scores_of(learned.density, data)
-        if self._scores is None or paired_gain(scores, self._scores, data.valid.weights) > 0:
+        is_better = (
+            self._scores is None or paired_gain(scores, self._scores, data.valid.weights) > 0
+        )
+        if is_better:
             self.learned, self._scores = learned, scores
+        return is_better
 
     def is_beyond_reach(self, density: Density, candidate: Candidate) -> bool:
         """Whether a start is so far behind that training it would be a waste."""
