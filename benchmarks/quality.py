@@ -3,7 +3,6 @@
     python -m benchmarks.quality                          # all sets, five seeds: half an hour
     python -m benchmarks.quality --quick                  # one seed, fewer epochs: minutes
     python -m benchmarks.quality --sets power --seeds 9
-    python -m benchmarks.quality --estimator --sets power miniboone kin40k protein pumadyn32nm
 
 Mean test log-likelihoods in nats; columns are standardised by the training rows. NPC² and MPC have
 the same region graph, number of units and start from data, and are trained alike; over trees they
@@ -185,35 +184,6 @@ def gmm(rows: Splits, covariance: str, num_seeds: int) -> list[Result]:
     return results
 
 
-def estimator(rows: Splits, num_seeds: int) -> list[Result]:
-    """SubtractiveMixture as it comes, on the rows that a GMM has for training and validation."""
-    together = torch.cat([rows.train, rows.valid]).double().numpy()
-    results = []
-    for seed in range(num_seeds):
-        begin = time.process_time()
-        model = sub.SubtractiveMixture(random_state=seed).fit(together)
-        seconds = time.process_time() - begin
-        note = {sub.MultivariateGaussian: "flat", sub.SemiTiedGaussian: "frames"}.get(
-            type(model.density_.families[0]), "tree"
-        )
-        score = model.score(rows.test.double().numpy())
-        results.append(Result(model.history_.best_score, score, seconds, note))
-        tell("estimator", seed, results[-1])
-    return results
-
-
-def estimator_line(name: str, rows: Splits, num_seeds: int) -> str:
-    """The estimator with default settings next to the best of all GMMs, seed by seed."""
-    ours = estimator(rows, num_seeds)
-    full, diagonal = gmm(rows, "full", num_seeds), gmm(rows, "diag", num_seeds)
-    best = [max(pair, key=lambda r: r.valid) for pair in zip(full, diagonal, strict=True)]
-    spent = [a.seconds + b.seconds for a, b in zip(full, diagonal, strict=True)]
-    theirs = [replace(r, seconds=s) for r, s in zip(best, spent, strict=True)]
-    gain = median(r.test for r in ours) - median(r.test for r in theirs)
-    ratio = median(a.seconds / b for a, b in zip(ours, spent, strict=True))
-    return f"| {name} | {cell(ours)} | {cell(theirs)} | {gain:+.3f} | {ratio:.1f} |"
-
-
 def cell(results: list[Result]) -> str:
     tests = [result.test for result in results]
     spread = f" ({min(tests):.3f} .. {max(tests):.3f})" if len(tests) > 1 else ""
@@ -243,20 +213,10 @@ def main() -> None:
     parser.add_argument(
         "--patches", type=int, default=50_000, help="of bsds300 to train on (50000)"
     )
-    parser.add_argument("--estimator", action="store_true", help="SubtractiveMixture and GMMs")
     parser.add_argument("--quick", action="store_true", help="one seed and a fifth of the epochs")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", ConvergenceWarning)
-    if options.estimator:
-        print("| set | SubtractiveMixture() | best GMM | gain | time / time |")
-        print("|---|---|---|---|---|", flush=True)
-        for name in options.sets:
-            print(
-                estimator_line(name, load(name, options.data, options.patches), options.seeds),
-                flush=True,
-            )
-        return
     print("| set | circuit | NPC² | MPC | gain | GMM full | GMM diagonal |")
     print("|---|---|---|---|---|---|---|", flush=True)
     for name in options.sets:

@@ -33,6 +33,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import subtractive as sub
+from benchmarks.recording import keep
 
 FOLDER = Path(__file__).parent
 RECORDS = FOLDER / "records" / "tables.json"
@@ -235,7 +236,6 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    records = json.loads(RECORDS.read_text()) if RECORDS.is_file() else []
     for name in options.tables:
         published = {k: v[name] for k, v in PUBLISHED.items() if name in v}
         print(f"{name}: C2ST as published {published}")
@@ -244,10 +244,7 @@ def main() -> None:
                 record = run(name, model, seed, options)
                 record = {k: round(v, 4) if isinstance(v, float) else v for k, v in record.items()}
                 print(json.dumps(record), flush=True)
-                records.append(record)
-                RECORDS.parent.mkdir(exist_ok=True)
-                lines = ",\n".join(json.dumps(one) for one in records)
-                RECORDS.write_text(f"[\n{lines}\n]\n")
+                keep(RECORDS, [record], ("table", "model", "seed"))
 
 
 if __name__ == "__main__":

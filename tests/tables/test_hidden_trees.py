@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +11,9 @@ import torch
 from frames import validation_rows
 
 import subtractive as sub
-from subtractive.tables.effort import Budget, seconds_of
+from subtractive.learning.history import History
+from subtractive.tables import model_selection
+from subtractive.tables.effort import EFFORTS, Budget, seconds_of
 from subtractive.tables.hidden_trees import BROAD_SHARE
 
 
@@ -91,3 +95,26 @@ def test_larger_tables_take_longer_unless_seconds_are_given():
     assert seconds_of("balanced", 10) == seconds_of("balanced")
     assert seconds_of("balanced", 1_200_000) == 2 * seconds_of("balanced")
     assert seconds_of(7, 1_200_000) == 7
+
+
+@pytest.mark.parametrize("errors", [-math.inf, math.inf])
+def test_squares_replace_sums_where_held_out_rows_prefer_them(errors, monkeypatch):
+    """By so many standard errors: any number will do, or none."""
+    monkeypatch.setitem(EFFORTS, "best", 6.0)
+    monkeypatch.setattr(model_selection, "ERRORS", errors)
+    frame = frame_of(200)
+    model = sub.SubtractiveMixture(effort="best", random_state=0).fit(frame)
+    squares = [part for part in model.density_.members if isinstance(part, sub.SquaredCircuit)]
+    history = model.history_
+    assert history.num_squared == len(squares)
+    assert (len(squares) > 0) == (errors < 0)
+    kept = f"{len(squares)} kept" if squares else "not kept"
+    assert f"squares against sums: {history.gain_of_squares:+.4f} nats, {kept}" in str(history)
+    assert History.from_dict(history.to_dict()) == history
+    held_out = validation_rows(model, frame)[0]
+    assert history.best_score == pytest.approx(model.score(held_out), abs=1e-4)
+
+
+def test_squares_are_tried_with_much_time_only(fitted):
+    assert fitted.history_.gain_of_squares is None
+    assert "squares" not in str(fitted.history_)
