@@ -1,0 +1,190 @@
+"""The tables and the picture of docs/quality.md, made from the records in benchmarks/records.
+
+    python -m benchmarks.summary            # writes docs/quality.md and docs/quality_and_time.png
+
+A table stands between the lines <!-- NAME --> and <!-- end -->, which stay.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+
+from benchmarks.tables import PUBLISHED
+from studies.data.binary import SETS
+
+mpl.use("agg")
+import matplotlib.pyplot as plt
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, PICTURE = ROOT / "docs" / "quality.md", ROOT / "docs" / "quality_and_time.png"
+OURS = {"fast": "ours, fast", "balanced": "ours, defaults", "best": "ours, best"}
+RIVALS = {"copula": "Gaussian copula", "gmm": "Gaussian mixture"}
+
+
+def records_of(name: str) -> pd.DataFrame:
+    """The records of a benchmark."""
+    path = ROOT / "benchmarks" / "records" / f"{name}.json"
+    return pd.DataFrame(json.loads(path.read_text()))
+
+
+def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table."""
+    names = list(header)
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def median_and_range(values: pd.Series, digits: int) -> str:
+    """The median, and the range of several."""
+    found = values.dropna()
+    if len(found) == 0:
+        return ""
+    spread = f" ({found.min():.{digits}f} .. {found.max():.{digits}f})" if len(found) > 1 else ""
+    return f"{found.median():.{digits}f}{spread}"
+
+
+def seconds(values: pd.Series) -> str:
+    """From the shortest to the longest."""
+    least, most = round(values.min()), round(values.max())
+    return f"{least} s" if least == most else f"{least} to {most} s"
+
+
+def samples() -> str:
+    """C2ST of each table."""
+    records = records_of("tables").dropna(subset=["c2st"])
+    rows = []
+    for name, runs in records.groupby("table", sort=False):
+        of = {model: part for model, part in runs.groupby("model")}
+        if "balanced" not in of:
+            continue
+        ours = of["balanced"]
+        rivals = [
+            median_and_range(of[model]["c2st"], 3) if model in of else "" for model in RIVALS
+        ]
+        published = [
+            f"{PUBLISHED[model][name]:.3f}" if name in PUBLISHED[model] else ""
+            for model in ("TabPC", "TabDiff", "TabSyn")
+        ]
+        best = median_and_range(of["best"]["c2st"], 3) if "best" in of else ""
+        rows.append(
+            [
+                str(name),
+                median_and_range(ours["c2st"], 3),
+                str(len(ours)),
+                seconds(ours["cpu seconds"]),
+                best,
+                *rivals,
+                *published,
+            ]
+        )
+    header = ["table", "ours, defaults", "seeds", "processor time", "ours, best"]
+    published = [f"{name}, published" for name in ("TabPC", "TabDiff", "TabSyn")]
+    return markdown([*header, *RIVALS.values(), *published], rows)
+
+
+def likelihood() -> str:
+    """Continuous sets, beside Gaussian mixtures."""
+    records, rows = records_of("defaults"), []
+    for name, runs in records[~records["set"].isin(SETS)].groupby("set", sort=False):
+        ours = runs[runs["model"] == "balanced"]
+        mixtures = runs[runs["model"] == "Gaussian mixture"]
+        gain = ours["log-likelihood"].median() - mixtures["log-likelihood"].median()
+        rows.append(
+            [
+                str(name),
+                median_and_range(ours["log-likelihood"], 3),
+                str(len(ours)),
+                seconds(ours["cpu seconds"]),
+                str(ours["chosen"].iloc[0]),
+                median_and_range(mixtures["log-likelihood"], 3),
+                "" if mixtures.empty else seconds(mixtures["cpu seconds"]),
+                "" if mixtures.empty else f"{gain:+.3f}",
+            ]
+        )
+    header = ["set", "ours, defaults", "seeds", "time", "chosen", "best Gaussian mixture", "time"]
+    return markdown([*header, "gain"], rows)
+
+
+def binary() -> str:
+    """Binary sets, by the number of their columns."""
+    records, rows = records_of("defaults"), []
+    for name in SETS:
+        runs = records[(records["set"] == name) & (records["model"] == "balanced")]
+        if not runs.empty:
+            cells = [median_and_range(runs["log-likelihood"], 3), str(len(runs))]
+            size = f"{runs['parameters'].median():,.0f}"
+            rows.append([name, *cells, seconds(runs["cpu seconds"]), size, runs["chosen"].iloc[0]])
+    return markdown(["set", "ours, defaults", "seeds", "time", "parameters", "chosen"], rows)
+
+
+def classes() -> str:
+    """Log loss beside gradient boosting, the least of a row in bold."""
+    records = records_of("classification")
+    means = records.groupby(["table", "model"], sort=False)["log loss"].mean().unstack(sort=False)
+    sizes = records.groupby("table", sort=False)["rows"].max()
+    rows = []
+    for name, losses in means.iterrows():
+        least = losses.min()
+        cells = [f"**{x:.3f}**" if x == least else f"{x:.3f}" for x in losses]
+        rows.append([str(name), str(sizes[name]), *cells])
+    return markdown(["table", "rows", *means.columns], rows)
+
+
+def picture() -> None:
+    """C2ST against processor time, a panel for each table."""
+    records = records_of("tables").dropna(subset=["c2st"])
+    names = [n for n in PUBLISHED["TabPC"] if n in set(records["table"])]
+    figure, panels = plt.subplots(1, len(names), figsize=(3.4 * len(names), 3.2), sharey=True)
+    for axes, name in zip(panels, names, strict=True):
+        runs = records[records["table"] == name]
+        for model, label in (OURS | RIVALS).items():
+            some = runs[runs["model"] == model]
+            if not some.empty:
+                time = some["cpu seconds"].clip(lower=0.1)
+                axes.scatter(time, some["c2st"], s=22, label=label, alpha=0.8)
+        for k, (model, scores) in enumerate(PUBLISHED.items()):
+            axes.axhline(scores[name], color="0.6", linewidth=0.8, linestyle="--")
+            place = (1.0, scores[name]) if k % 2 else (0.02, scores[name])
+            axes.annotate(
+                model,
+                place,
+                xycoords=axes.get_yaxis_transform(),
+                ha="right" if k % 2 else "left",
+                va="bottom",
+                fontsize=6,
+                color="0.4",
+            )
+        axes.set(xscale="log", title=name, xlabel="seconds of one core", ylim=(-0.02, 1))
+    panels[0].set_ylabel("C2ST (1: cannot be told from rows)")
+    panels[0].legend(fontsize=6, loc="center left")
+    figure.tight_layout()
+    figure.savefig(PICTURE, dpi=160)
+
+
+MAKERS: dict[str, Callable[[], str]] = {
+    "samples": samples,
+    "likelihood": likelihood,
+    "binary": binary,
+    "classes": classes,
+}
+
+
+def main() -> None:
+    """Replace the tables of the page, and draw the picture."""
+    page = PAGE.read_text()
+    for name, make in MAKERS.items():
+        pattern = re.compile(f"(<!-- {name} -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL)
+        table = make()
+        page = pattern.sub(lambda match, table=table: match[1] + table + match[2], page)
+    PAGE.write_text(page)
+    picture()
+
+
+if __name__ == "__main__":
+    main()
