@@ -20,6 +20,7 @@ from subtractive.circuits.weights import positive_weights
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.inputs.base import InputFamily
 from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
+from subtractive.inputs.statistics import FAR, Sample, location_and_spread
 from subtractive.learning.expected_flows import Flows, update
 from subtractive.learning.hidden_chow_liu import clusters, coordinates
 from subtractive.learning.sufficient_statistics import count
@@ -38,8 +39,8 @@ def covariance_group(
     """A mixture whose columns ``group`` share full covariances, from rows (n, d).
 
     Its states start as clusters of the rows. Atoms of columns in the group are holes, where it is
-    zero: mix it with a density that has them. Rows with an atom or a gap in the group say nothing
-    about the start. Train it by :func:`fit_em`.
+    zero: mix it with a density that has them. Rows with an atom, a gap or a number far away in the
+    group say nothing about the start. Train it by :func:`fit_em`.
 
     >>> rows = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)).cumsum(1)
     >>> rows[:, 0] = (rows[:, 0] > 0).double()
@@ -59,10 +60,7 @@ def covariance_group(
         dtype=torch.float64,
         seed=seed,
     )
-    atoms = [torch.tensor(families[v].atoms, dtype=torch.float64) for v in group]
-    usable = ~data[:, list(group)].isnan().any(1)
-    for variable, points in zip(group, atoms, strict=True):
-        usable &= ~torch.isin(data[:, variable].double(), points)
+    usable = _usable(data.double(), families, group)
     rows = data[usable].double()
     shares = torch.ones(len(data)) if weights is None else weights
     shares = shares[usable].double() / shares[usable].sum()
@@ -77,3 +75,15 @@ def covariance_group(
         inputs.append(count(layer.family, x, hot * known))
     update(circuit, Flows([hot.sum(0)[None, None]], inputs), 1 / len(rows))
     return MonotonicCircuit(circuit)
+
+
+def _usable(data: Tensor, families: Sequence[InputFamily], group: Sequence[int]) -> Tensor:
+    """Which rows (n, d) have neither atoms nor gaps nor numbers far away in the group, (n,)."""
+    x = data[:, list(group)]
+    usable = ~x.isnan().any(1)
+    for variable in group:
+        atoms = torch.tensor(families[variable].atoms, dtype=torch.float64)
+        usable &= ~torch.isin(data[:, variable], atoms)
+    centre, unit = location_and_spread(Sample(x, usable.double()))
+    near = usable & ((x - centre).abs() <= FAR * unit).all(1)
+    return near if bool(near.any()) else usable

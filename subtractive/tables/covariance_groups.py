@@ -1,8 +1,9 @@
 """Full covariances of the continuous columns of a table, beside its categories, atoms and gaps.
 
 Columns of numbers without gaps, and with few atoms, form one region of Gaussians; all others are
-leaves beside it. Rows with an atom in the group belong to a small hidden tree that is mixed in.
-As many components are taken as held-out rows ask for.
+leaves beside it. Rows with an atom in the group, or with a number far away, which would ruin a
+covariance, belong to a small hidden tree that is mixed in. As many components are taken as
+held-out rows ask for.
 """
 
 from __future__ import annotations
@@ -88,8 +89,6 @@ def _start(
 ) -> Mixture:
     x, weights = data.start.x, data.start.weights
     circuit = covariance_group(x, families, group, size, weights=weights, seed=seed)
-    if not any(families[variable].atoms for variable in group):
-        return Mixture([circuit])
     tree = hidden_chow_liu_tree(
         x, families, TREE_STATES, weights=weights, seed=seed, dtype=torch.float64
     )

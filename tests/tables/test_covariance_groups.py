@@ -57,6 +57,14 @@ def test_columns_that_nearly_determine_each_other_share_covariances(fitted):
     assert shapes == {1, 4}
 
 
+def test_one_row_far_away_changes_little(fitted):
+    frame, fresh = frame_of(1500, 0), frame_of(500, 1)
+    frame.loc[0, "b"] = 2000.0
+    model = sub.SubtractiveMixture(effort=4, random_state=0).fit(frame)
+    assert abs(model.score(fresh) - fitted.score(fresh)) < 0.02 * 5  # columns
+    assert model.score_samples(frame.head(1))[0] > -60
+
+
 def test_boxes_with_atoms_are_what_samples_say(fitted):
     drawn = fitted.sample(40_000, random_state=0)
     for event in (
