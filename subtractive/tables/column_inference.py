@@ -83,7 +83,7 @@ class Rules:
     """What the table as a whole says: weights of its rows, whether columns have types."""
 
     weights: Floats  # (n,), positive
-    by_type: bool  # numbers may have atoms, grids and few values; in an array all are continuous
+    by_type: bool  # numbers may have atoms, grids and few values; in an array, two whole numbers
 
     def distinct(self, raw: RawColumn) -> Distinct:
         """The different numbers of a column; weights that are no counts sum to the rows."""
@@ -160,9 +160,9 @@ def _states(raw: RawColumn, present: Values, declared: Categories) -> States:
 def _number(raw: RawColumn, declared: ColumnType | None, rules: Rules) -> Found:
     distinct = rules.distinct(raw)
     count, rows = len(distinct.values), float(distinct.counts.sum())
-    if declared is None and rules.by_type:
-        if _is_row_number(raw, distinct):
-            return Found(Aside(raw.name), "it numbers the rows")
+    if declared is None and rules.by_type and _is_row_number(raw, distinct):
+        return Found(Aside(raw.name), "it numbers the rows")
+    if declared is None and (rules.by_type or (raw.content is Content.WHOLE and count == 2)):
         few = count <= min(FEW_VALUES, rows / ROWS_PER_VALUE)
         if few or count <= min(MANY_VALUES, rows / ROWS_PER_STATE):
             column = _states(raw, raw.values[~raw.missing], Categories())

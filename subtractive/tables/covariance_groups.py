@@ -39,7 +39,7 @@ LARGE = 4000  # rows
 PSEUDOCOUNT = 1.0
 MAX_EPOCHS, PATIENCE, BATCH = 25, 2, 2048
 TREE_STATES, TREE_SHARE = 8, 0.1  # of the tree, and its weight at the start
-SHARE_OF_TIME = 0.08  # of what is left that may be spent here
+SHARE_OF_TIME = 0.05  # of what is left that may be spent here
 
 
 class Grouped(NamedTuple):

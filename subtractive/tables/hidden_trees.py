@@ -62,9 +62,10 @@ REACH = 0.2
 # The weight of the broad component, which is rarely drawn from: one of its rows in a thousand
 # would change the correlations of samples. And its widths as multiples of those of the columns.
 BROAD_SHARE, BROAD_WIDTH = 1e-5, 2.0
-# Less weight than twice this is none, and no row counts for more than such odds (in nats) when
-# trees and full covariances are weighed.
-LEAST_WEIGHT, MOST_ODDS = 0.01, 20.0
+# Full covariances are mixed in if they gain so many nats per column: their likelihood may be
+# good where samples of them are not. They and the trees have this weight at least, and no row
+# counts for more than such odds, in nats, when they are weighed.
+WORTH_MIXING, LEAST_WEIGHT, MOST_ODDS = 0.02, 0.01, 20.0
 
 
 class Trained(NamedTuple):
@@ -167,7 +168,9 @@ class HiddenTrees:
         for _ in range(100):
             odds = log_odds.exp() * share / (1 - share)
             share = min(1 - LEAST_WEIGHT, max(LEAST_WEIGHT, float(weights @ (odds / (1 + odds)))))
-        return share if share > 2 * LEAST_WEIGHT else 0.0
+        mixed = torch.stack([trees + math.log1p(-share), self.group.scores + math.log(share)], -1)
+        is_worth_it = self._is_better(log_sum_exp(mixed), trees, WORTH_MIXING)
+        return share if is_worth_it else 0.0
 
     @property
     def density(self) -> Density:
