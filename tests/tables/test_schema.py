@@ -102,6 +102,15 @@ def test_the_columns_of_an_array_are_continuous():
     np.testing.assert_array_equal(back, array)
 
 
+def test_two_whole_numbers_of_an_array_are_states():
+    array = np.random.default_rng(0).integers(0, 2, (100, 2)).astype(np.uint8)
+    schema = sub.tables.Schema.infer(array)
+    assert all(isinstance(column, States) for column in schema.variables)
+    np.testing.assert_array_equal(round_trip(schema, array), array, strict=True)
+    floats = sub.tables.Schema.infer(array.astype(float))
+    assert not any(isinstance(column, States) for column in floats.variables)
+
+
 def test_a_boolean_array_holds_states():
     array = np.random.default_rng(0).random((50, 2)) < 0.5
     schema = sub.tables.Schema.infer(array)
