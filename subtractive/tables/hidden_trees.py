@@ -218,7 +218,7 @@ class HiddenTrees:
 
     def _trained(
         self,
-        tree: MonotonicCircuit,
+        tree: MonotonicCircuit | SquaredCircuit,
         number: int,
         budget: Budget,
         done: int = 0,
