@@ -150,14 +150,15 @@ class ModelSelection:
             cost = self.budget.used - start
             gain = paired_gain(trees.scores, sums, weights)
             added = paired_gain(trees.scores, before, weights)
-            if added < ERRORS * paired_error(trees.scores, before, weights):
+            if added <= ERRORS * paired_error(trees.scores, before, weights):
                 trees.members[number] = tree
                 break
             kept += 1
         if kept:
             gain = paired_gain(trees.scores, sums, weights)
             history = in_table_units(trees.history, data)
-            self.best.offer(Learned(trees.density, history, data.columns), data)
+            if not self.best.offer(Learned(trees.density, history, data.columns), data):
+                kept = 0  # a difference within rounding errors
         history = self.best.learned.history
         history.gain_of_squares, history.num_squared = gain, kept
 
@@ -166,8 +167,9 @@ class ModelSelection:
         assert isinstance(tree.density, MonotonicCircuit)
         density = square_root(tree.density)
         optimizer = relative_adam(density, RATE_OF_SQUARES)
-        scheduler = CosineAnnealingLR(optimizer, EPOCHS_OF_SQUARES, RATE_OF_SQUARES / 100)
-        history = self._fit(density, data, EPOCHS_OF_SQUARES, optimizer, scheduler)
+        num_epochs = min(self.recipe.max_epochs, EPOCHS_OF_SQUARES)
+        scheduler = CosineAnnealingLR(optimizer, num_epochs, RATE_OF_SQUARES / 100)
+        history = self._fit(density, data, num_epochs, optimizer, scheduler)
         if history.stopped == "interrupted":
             raise KeyboardInterrupt
         with torch.no_grad():
