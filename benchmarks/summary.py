@@ -30,12 +30,15 @@ RIVALS = {"copula": "Gaussian copula", "gmm": "Gaussian mixture"}
 def records_of(name: str) -> pd.DataFrame:
     """The records of a benchmark."""
     path = ROOT / "benchmarks" / "records" / f"{name}.json"
-    return pd.DataFrame(json.loads(path.read_text()))
+    records = json.loads(path.read_text()) if path.is_file() else []
+    return pd.DataFrame(records, columns=None if records else ["set", "model"])
 
 
 def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table."""
-    names = list(header)
+    """A table, or a word where there are no rows."""
+    names, rows = list(header), list(rows)
+    if not rows:
+        return "No records."
     lines = [names, ["---"] * len(names), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -150,12 +153,12 @@ def picture() -> None:
                 axes.scatter(time, some["c2st"], s=22, label=label, alpha=0.8)
         for k, (model, scores) in enumerate(PUBLISHED.items()):
             axes.axhline(scores[name], color="0.6", linewidth=0.8, linestyle="--")
-            place = (1.0, scores[name]) if k % 2 else (0.02, scores[name])
+            place = (0.5, scores[name]) if k % 2 else (0.02, scores[name])
             axes.annotate(
                 model,
                 place,
                 xycoords=axes.get_yaxis_transform(),
-                ha="right" if k % 2 else "left",
+                ha="left",
                 va="bottom",
                 fontsize=6,
                 color="0.4",
@@ -179,9 +182,9 @@ def main() -> None:
     """Replace the tables of the page, and draw the picture."""
     page = PAGE.read_text()
     for name, make in MAKERS.items():
-        pattern = re.compile(f"(<!-- {name} -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL)
-        table = make()
-        page = pattern.sub(lambda match, table=table: match[1] + table + match[2], page)
+        pattern = re.compile(f"<!-- {name} -->.*?<!-- end -->", re.DOTALL)
+        replaced = f"<!-- {name} -->\n\n{make()}\n\n<!-- end -->"
+        page = pattern.sub(lambda _, replaced=replaced: replaced, page)
     PAGE.write_text(page)
     picture()
 
