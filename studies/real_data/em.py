@@ -25,7 +25,7 @@ ADAM, EM, SQUARED, ROOT = "Adam", "EM", "squared", "squared, root"
 ADDITIVE = (ADAM, EM)
 # Learning rates, and pseudocounts of EM, of which the validation rows choose.
 CHOICES: Mapping[str, tuple[float, ...]] = {
-    ADAM: (0.1, 0.03, 0.01),
+    ADAM: (0.3, 0.1, 0.03),
     EM: (0.1, 1.0, 10.0),
     SQUARED: (0.03, 0.01, 0.003),
     ROOT: (0.01, 0.003, 0.001),

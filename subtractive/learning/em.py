@@ -37,7 +37,7 @@ def fit_em(
     valid_weights: object | None = None,
     batch_size: int = 1024,
     batches_per_step: float = 1,
-    step_size: Callable[[int], float] | None = None,
+    step_size: float | Callable[[int], float] = 0.3,
     pseudocount: float = 0.0,
     max_epochs: int = 100,
     max_seconds: float = math.inf,
@@ -55,8 +55,9 @@ def fit_em(
     .. math:: s ← (1 - η_t) s + η_t s_{batch}, \qquad θ = \arg\max_θ \log p(s | θ)
 
     A step sees ``batches_per_step`` batches; with ``math.inf`` it sees all rows, η is one, and
-    this is classical EM, whose likelihood never falls. Otherwise η is ``step_size(t)``, and falls
-    from step to step if not given, see :func:`decaying_steps`.
+    this is classical EM, whose likelihood never falls. Otherwise η is ``step_size``, halved after
+    ``patience / 2`` epochs without a better score, or ``step_size(t)`` of a function such as
+    :func:`decaying_steps`.
     ``pseudocount`` rows are added to every sum and unit. Inputs may be Gaussian, Categorical,
     Binomial or Gaussian with atoms, in any mix; NaN is integrated out exactly, and a row
     of weight two counts as two rows. The best parameters on ``valid`` (without it, on ``train``)
@@ -70,13 +71,12 @@ def fit_em(
     >>> history.train[-1] > history.train[0]
     True
     """
+    sizes = _step_sizes(step_size, batches_per_step, patience)
+    if isinstance(sizes, HalvedSteps):
+        callbacks = [sizes.end_epoch, *callbacks]
     settings = Settings(batch_size, max_epochs, max_seconds, patience, None, tuple(callbacks))
     if not pseudocount >= 0:
         raise ValueError(f"pseudocount must not be negative, got {pseudocount!r}.")
-    if not batches_per_step >= 1:
-        raise ValueError(f"a step needs at least one batch, got {batches_per_step!r} per step.")
-    is_classical = batches_per_step == math.inf
-    sizes = step_size or (decaying_steps() if not is_classical else lambda step: 1.0)
     group = Group(0, 1)
     rows = as_batches(train, weights, density, group)
     if not rows.can_be_read_again and max_epochs > 1:
@@ -88,6 +88,38 @@ def fit_em(
     steps = Steps(sizes, batches_per_step, pseudocount, after_step)
     run = Run(density, torch.Generator().manual_seed(seed), steps)
     return run.train(rows, held, settings, progress=progress)
+
+
+def _step_sizes(
+    step_size: float | Callable[[int], float], batches_per_step: float, patience: int
+) -> Callable[[int], float]:
+    if not batches_per_step >= 1:
+        raise ValueError(f"a step needs at least one batch, got {batches_per_step!r} per step.")
+    if callable(step_size):
+        return step_size
+    if not 0 < step_size <= 1:
+        raise ValueError(f"step_size must be above 0 and at most 1, got {step_size!r}.")
+    if batches_per_step == math.inf:
+        return lambda step: 1.0
+    return HalvedSteps(step_size, max(1, patience // 2))
+
+
+@final
+class HalvedSteps:
+    """A step size that is halved after some epochs without a better score."""
+
+    def __init__(self, size: float, patience: int) -> None:
+        self.size, self.patience = size, patience
+        self._changed = 0
+
+    def __call__(self, step: int) -> float:
+        return self.size
+
+    def end_epoch(self, _: Density, history: History) -> None:
+        """Look at the scores of an epoch that has ended."""
+        epoch = len(history.epochs)
+        if epoch - max(history.best_epoch, self._changed) >= self.patience:
+            self.size, self._changed = self.size / 2, epoch
 
 
 def decaying_steps(start: float = 1.0, power: float = 0.55) -> Callable[[int], float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -182,6 +183,22 @@ def test_small_batches_come_near_to_classical_em():
     assert history.best_score > float(whole.log_prob(rows).mean().detach()) - 0.03
 
 
+def test_steps_are_halved_after_epochs_without_a_better_score():
+    rows = mixed_rows(200)
+    density = sub.MonotonicCircuit(circuit_of(sub.linear_tree(4), MIXED))
+    best = []
+    options = {"batch_size": 50, "max_epochs": 60, "patience": 4, "progress": False}
+    options["callbacks"] = [lambda _, history: best.append(history.best_epoch)]
+    history = fit_em(density, rows[:150], rows[150:], step_size=0.5, **options)
+    sizes, changed = [epoch.learning_rate for epoch in history.epochs], 0
+    for number, (size, following) in enumerate(pairwise(sizes), 1):
+        is_waiting = number - max(best[number - 1], changed) < 2
+        assert following == (size if is_waiting else size / 2)
+        changed = changed if is_waiting else number
+    assert sizes[0] == 0.5
+    assert sizes[-1] < 0.5
+
+
 def test_pseudocounts_keep_units_apart_from_single_rows():
     rows = torch.cat([torch.zeros(20, 1), torch.full((1, 1), 50.0)]).double()
     density = sub.MonotonicCircuit(circuit_of(sub.flat(1), sub.Gaussian(), num_units=3))
@@ -210,6 +227,9 @@ def test_what_em_cannot_train_is_refused():
         fit_em(density, torch.zeros(3, 1), pseudocount=-1.0)
     with pytest.raises(ValueError, match="at least one batch"):
         fit_em(density, torch.zeros(3, 1), batches_per_step=0)
+    for size in (0.0, 1.5, math.nan):
+        with pytest.raises(ValueError, match="step_size must be above 0 and at most 1"):
+            fit_em(density, torch.zeros(3, 1), step_size=size)
 
 
 def test_one_impossible_row_does_not_say_which_epoch_was_best():
