@@ -75,6 +75,9 @@ EXPERIMENTS = {
     "digits": Entry(
         "digits.digits", "8 x 8 digits: structures of trees, adding and kinds of squaring"
     ),
+    "orthonormal": Entry(
+        "digits.orthonormal", "8 x 8 digits: weights for which Z is one against free ones"
+    ),
     "weights": Entry(
         "paper.weights", "histograms of learned weights after squaring, negative part"
     ),
