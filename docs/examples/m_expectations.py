@@ -79,3 +79,16 @@ for pair in ([0], [1]), ([0], [1, 2]), ([1], [2]):
     print(f"I({pair[0]}; {pair[1]}) = {information.value:.3f} ± {information.standard_error:.3f}")
 left = p.conditional_entropy([1, 2], [0], num_samples=4000)
 print(f"H(y, z | x) = {left.value:.3f} ± {left.standard_error:.3f} nats")
+
+# %%
+# Entropy and mode may be asked given evidence: how uncertain y and z are where x is known, and
+# their most likely values, beside the curve (sin 2x, cos 2x) that the rows were drawn around.
+
+for x in (-1.0, 0.0, 1.0):
+    entropy = p.entropy(4000, given={0: x})
+    _, y, z = p.mode({0: x}, generator=torch.Generator().manual_seed(0)).tolist()
+    t = torch.tensor(2 * x)
+    print(
+        f"x = {x:+.0f}: entropy {entropy.value:.2f} ± {entropy.standard_error:.2f}, "
+        f"mode ({y:+.2f}, {z:+.2f}), curve ({t.sin():+.2f}, {t.cos():+.2f})"
+    )
