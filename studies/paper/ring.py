@@ -39,7 +39,7 @@ class Ring(Experiment):
     additive: tuple[int, ...] = (2, 4, 16)
     rows: tuple[int, int, int] = (4_000, 1_000, 4_000)
     radius: float = 2.0
-    width: float = 0.5  # of a wider one the density has a visible pole in the middle
+    width: float = 0.5
     epochs: int = 40
     learning_rate: float = 0.03
     batch_size: int = 256
@@ -120,8 +120,7 @@ class Ring(Experiment):
         self._draw(chosen_of, truth, outputs)
 
     def _draw(self, chosen: Mapping[tuple[str, int], Record], truth: float, outputs: Page) -> None:
-        # Off the middle by less than a pixel: the density has a pole there, in one point.
-        panels: dict[str, LogDensity] = {TRUTH: lambda x: self._truth(x + 0.02)}
+        panels: dict[str, LogDensity] = {TRUTH: self._truth}
         notes = {TRUTH: f"log-likelihood {truth:.3f}"}
         for (model, count), record in chosen.items():
             title = f"{model}, {count} components"
