@@ -11,6 +11,7 @@ from statistics import mean
 from typing import Any, ClassVar, final
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -19,6 +20,7 @@ from studies.digits.digits import NUM_STATES, bits_per_dimension, load, region_g
 from studies.grid.experiment import Place, Record, Run, Staged
 from studies.grid.outputs import Page
 from studies.models.evaluation import grouped, mean_and_deviation
+from subtractive.plots.style import quiet
 
 FREE, ORTHONORMAL = "free", "orthonormal"
 # Learning rates, relative to the size of the weights, of which the validation images choose.
@@ -131,21 +133,21 @@ class Orthonormal(Staged):
         kept = [r for r in records if best[r.run["weights"]] == r.run["rate"]]
         rows: list[list[Any]] = []
         for weights, group in grouped(kept, lambda run: run["weights"]).items():
-            means = [mean(r.result[name] for r in group) for name in ("train", "valid")]
+            count = len(group)
+            bits = [mean(r.result[name] for r in group) for name in ("train", "valid")]
             test, deviation = mean_and_deviation([r.result["test"] for r in group])
             epochs, cpu = (sum(r.result[name] for r in group) for name in ("epochs", "cpu"))
-            row = [*(round(number, 4) for number in (*means, test))]
+            times = [round(epochs / count, 1), round(cpu / count, 1), round(1000 * cpu / epochs)]
+            scores = [round(number, 4) for number in (*bits, test)]
             error = None if deviation is None else round(deviation, 4)
-            count = len(group)
-            rows.append([weights, best[weights], count, *row, error, epochs / count, cpu / count])
-            rows[-1].append(1000 * cpu / epochs)
+            rows.append([weights, best[weights], count, *scores, error, *times])
         columns = ["weights", "rate", "seeds", "train", "valid", "test", "± test"]
         outputs.table(
             "scores",
             "Bits per pixel, lower is better, at the rate that the validation images of the first "
             "seed prefer; processor time of one training in seconds, and of an epoch in ms.",
             [*columns, "epochs", "CPU", "CPU per epoch"],
-            [[*row[:-3], round(row[-3], 1), round(row[-2], 1), round(row[-1])] for row in rows],
+            rows,
         )
         outputs.table(
             "rates",
@@ -157,6 +159,23 @@ class Orthonormal(Staged):
                 if r.run["seed"] == self.seeds[0]
             ],
         )
+        outputs.figure(
+            "scores", "Bits per pixel of test images against processor time.", draw(kept)
+        )
+
+
+def draw(records: Sequence[Record]) -> Figure:
+    """A point for each training: bits per pixel against processor time."""
+    figure = Figure(figsize=(5.5, 3.2), layout="constrained")
+    axes = figure.subplots()
+    quiet(axes)
+    for weights, group in grouped(records, lambda run: run["weights"]).items():
+        seconds, bits = ([r.result[name] for r in group] for name in ("cpu", "test"))
+        axes.plot(seconds, bits, "o", ms=4, label=weights)
+    axes.set_xlabel("processor seconds of a training", fontsize=9)
+    axes.set_ylabel("bits per pixel, test", fontsize=9)
+    axes.legend(fontsize=8, frameon=False)
+    return figure
 
 
 def chosen(records: Sequence[Record], seed: int) -> dict[str, float]:

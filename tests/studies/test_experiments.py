@@ -10,6 +10,7 @@ from PIL import Image
 
 from studies.__main__ import main
 from studies.digits.digits import DigitsExperiment
+from studies.digits.orthonormal import Orthonormal
 from studies.grid.running import execute
 from studies.paper.cost import Cost
 from studies.paper.drawings import Drawings
@@ -45,6 +46,7 @@ TINY = {
     "cost": Cost(
         num_variables=4, batches=(4, 8), units=(2, 4), fixed_units=2, fixed_batch=4, budget=0.0
     ),
+    "orthonormal": Orthonormal(units=2, seeds=(0, 1), epochs=1, batch_size=1078),
     "digits": DigitsExperiment(
         structures=("quad-2",),
         kinds=("squared",),

@@ -265,7 +265,7 @@ def test_binary_sets_are_learned_by_all_models_on_all_trees(tmp_path, folder):
 
 def test_the_settings_of_em_and_adam_are_chosen_once_and_compared_seed_by_seed(tmp_path, folder):
     study = ExpectationMaximisation(
-        data=folder, sets=("nltcs",), units=2, seeds=(0, 1), epochs=2, batch_size=30
+        data=folder, sets=("nltcs",), units=2, seeds=(0, 1), epochs=2, batch_sizes=(30, 30)
     )
     records = Records(tmp_path / "runs")
     outputs = execute(study, tmp_path, progress=False)
