@@ -15,6 +15,8 @@ BLOCKS: Mapping[str, Block] = {
 PICTURES: Mapping[str, Picture] = {
     "ring-components.png": Picture("ring/ours", "ring"),
     "drawings.png": Picture("drawings/ours", "drawings"),
+    "units.png": Picture("drawings/ours", "units"),
+    "networks.png": Picture("drawings/ours", "networks"),
     "overflow.png": Picture("overflow/ours", "partition"),
     "separation.png": Picture("separation/ours", "separation"),
     "cost.png": Picture("cost/ours", "cost"),

@@ -1,4 +1,4 @@
-"""Drawings: circuits layer by layer, their squares, and region graphs (paper: Figs. 1, 2, F.1)."""
+"""Drawings of circuits, their squares, regions and tensor networks (Figs. 1, 2, A.1, B.1, F.1)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from matplotlib.figure import Figure
 import subtractive as sub
 from studies.grid.experiment import Experiment, Place, Record, Run
 from studies.grid.outputs import Page
-
-INPUT, PRODUCT, SUM = "#f2c45a", "#d9785e", "#8d6cab"
-Nested = Any  # a variable, or a pair of nested trees
+from studies.paper.diagrams import INPUT, PRODUCT, SUM, Nested, draw_networks, draw_units
 
 
 class Box(NamedTuple):
@@ -81,6 +79,26 @@ class Drawings(Experiment):
             "products red, sums purple; a sum is labelled by its matrix. Right: the square, in "
             "which every layer has the square of its units and a sum the matrix W ⊗ W.",
             figure,
+        )
+        self._draw_diagrams([r for r in records if r.run["graph"] != "mixture"], outputs)
+
+    def _draw_diagrams(self, records: Sequence[Record], outputs: Page) -> None:
+        figure = Figure(figsize=(11.0, 3.6), layout="constrained")
+        panels = figure.subplots(1, len(records), squeeze=False)[0]
+        for axes, record in zip(panels, records, strict=True):
+            draw_units(axes, record.result["nested"], self.num_units)
+            axes.set_title(f"{TITLES[record.run['graph']]}, unit by unit", fontsize=10)
+        outputs.figure(
+            "units",
+            "Circuits unit by unit; a dotted frame is a layer. Unit k of a Hadamard product joins "
+            "the units k of its regions, every sum all products.",
+            figure,
+        )
+        outputs.figure(
+            "networks",
+            "Tensor networks in Penrose's notation: a disc is a tensor, a line an index that is "
+            "summed over. The state is a circuit over the linear tree, a Born machine its square.",
+            draw_networks(3),
         )
 
     def _circuit(self, name: str) -> sub.Circuit:
