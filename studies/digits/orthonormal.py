@@ -198,11 +198,11 @@ def orthonormalise(circuit: sub.Circuit) -> None:
     triangles: dict[int, Tensor] = {}
     for number, region in enumerate(graph.regions):
         if not region.partitions:
-            layer, place = circuit.input_of(number)
-            matrix = layer.get_tensor("table")[place]
+            inputs, place = circuit.input_of(number)
+            matrix = inputs.get_tensor("table")[place]
         else:
-            layer, place = circuit.sum_of(number)
-            (value,) = layer.weights.parameters()
+            sums, place = circuit.sum_of(number)
+            (value,) = sums.weights.parameters()
             matrix = value[place]
             (partition,) = region.partitions
             for child in partition.children:
