@@ -37,9 +37,9 @@ LEAST_COMPONENTS, LEAST_IF_LARGE, MOST_COMPONENTS, ROWS_PER_COLUMN = 2, 16, 256,
 LARGE = 4000  # rows
 # Rows that a covariance shrinks by for every column, towards what all components have in common.
 PSEUDOCOUNT = 1.0
-MAX_EPOCHS, PATIENCE, BATCH = 25, 2, 2048
+LEAST_EPOCHS, MAX_EPOCHS, PATIENCE, BATCH = 3, 25, 2, 2048
 TREE_STATES, TREE_SHARE = 8, 0.1  # of the tree, and its weight at the start
-SHARE_OF_TIME = 0.05  # of what is left that may be spent here
+SHARE_OF_TIME = 0.06  # of what is left that may be spent here
 
 
 class Grouped(NamedTuple):
@@ -77,7 +77,7 @@ def best_group(data: Data, *, max_epochs: int, budget: Budget, seed: int) -> Gro
     end, best = budget.used + SHARE_OF_TIME * budget.left, None
     while best is None or (size <= most and budget.used < end):
         start = _start(data, families, group, size, seed)
-        found = _trained(start, data, min(max_epochs, MAX_EPOCHS), budget, seed)
+        found = _trained(start, data, min(max_epochs, MAX_EPOCHS), seed, budget, end)
         if best is not None and paired_gain(found.scores, best.scores, data.valid.weights) <= 0:
             break
         best, size = found, 2 * size
@@ -96,7 +96,9 @@ def _start(
     return Mixture([tree, circuit], weights=[TREE_SHARE, 1 - TREE_SHARE])
 
 
-def _trained(mixture: Mixture, data: Data, max_epochs: int, budget: Budget, seed: int) -> Grouped:
+def _trained(
+    mixture: Mixture, data: Data, max_epochs: int, seed: int, budget: Budget, end: float
+) -> Grouped:
     """After EM of whole passes: covariances of few rows would be of little use."""
     limits = scale_limits(data.columns)
     limit_scales(mixture, limits, 1)
@@ -111,7 +113,7 @@ def _trained(mixture: Mixture, data: Data, max_epochs: int, budget: Budget, seed
         max_epochs=max_epochs,
         patience=PATIENCE,
         after_step=lambda density: limit_scales(density, limits, 1),
-        callbacks=[lambda *_: budget.left <= 0],
+        callbacks=[lambda _, history: len(history.epochs) >= LEAST_EPOCHS and budget.used >= end],
         progress=False,
     )
     with torch.no_grad():
