@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 import pandas as pd
 
-from subtractive.explorer.columns import ShownColumn, shown_columns, written
+from subtractive.explorer.columns import ShownColumn, shown_columns
 from subtractive.explorer.curves import Curves, rounded
 from subtractive.explorer.selection import Selection
 from subtractive.explorer.subset import Subset
@@ -22,6 +22,7 @@ from subtractive.tables.queries import log_total
 from subtractive.tables.reading import Floats
 from subtractive.tables.table_density import TableQueries
 from subtractive.tables.validation import read_table
+from subtractive.tables.written import written
 
 Answer = dict[str, Any]
 INTERVAL = (0.05, 0.5, 0.95)

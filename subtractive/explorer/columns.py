@@ -10,12 +10,12 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from subtractive.plots.columns import edges_between
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.reading import Floats
 from subtractive.tables.table_density import TableQueries
+from subtractive.tables.written import written
 
 T = TypeVar("T", bound=np.generic)
 LEAST_STEPS, MOST_STEPS = 10, 1000
@@ -104,21 +104,3 @@ def shown_columns(model: TableQueries) -> list[ShownColumn]:
 def thinned(points: npt.NDArray[T]) -> npt.NDArray[T]:
     """Some of the points of a curve, both ends among them if their number is odd."""
     return points[::EVERY]
-
-
-def written(value: object, kind: str) -> str:
-    """One value as a person writes it; dates and times are kept in microseconds.
-
-    >>> written(1325376000000000.0, "date"), written(3.0, "continuous"), written(True, "boolean")
-    ('2012-01-01', '3', 'true')
-    """
-    if kind == "date" and isinstance(value, float | int):
-        moment = pd.Timestamp(round(value), unit="us")
-        return str(moment.date() if moment == moment.normalize() else moment)
-    if kind in ("duration", "time") and isinstance(value, float | int):
-        return str(pd.Timedelta(round(value), unit="us"))
-    if isinstance(value, bool | np.bool_):
-        return str(bool(value)).lower()
-    if isinstance(value, float | np.floating):
-        return f"{float(value):.6g}"
-    return str(value)

@@ -8,12 +8,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from subtractive.explorer.columns import ShownColumn, written
+from subtractive.explorer.columns import ShownColumn
 from subtractive.tables.columns import States
 from subtractive.tables.parsing import parse_events, parse_given
 from subtractive.tables.schema import Schema
+from subtractive.tables.written import TEMPORAL, written
 
-TEMPORAL = ("date", "duration", "time")
 Side = list[Any] | tuple[float | None, float | None] | float
 
 

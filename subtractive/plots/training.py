@@ -35,7 +35,7 @@ def training(history: History, *, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("epoch", fontsize=9)
     ax.set_ylabel("mean log-likelihood", fontsize=9)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    legend(ax, loc="lower right")
+    legend(ax, loc="best")
     return ax
 
 

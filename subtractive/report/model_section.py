@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from subtractive.densities.mixture import Mixture
+from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.plots.structure import draw_tree, draw_weights, outline, sum_weights, tree_size
 from subtractive.plots.style import panel
 from subtractive.plots.training import training
@@ -38,10 +40,19 @@ def _model_words(context: Context) -> str:
     trees, units = len(context.circuits()), context.circuits()[0].input_layers[0].num_units
     shape = "all columns at once" if len(graph.regions) == 1 else f"a tree of depth {graph.depth}"
     parameters = sum(p.numel() for p in context.density.parameters())
+    over = shape if trees == 1 else f"{trees} trees"
     return (
-        f"It is {ADDS[model.kind]}, over {shape if trees == 1 else f'{trees} trees'} (settings: "
-        f"{units} components, structure {model.structure}), with {count(parameters)} parameters."
+        f"It is {ADDS[_kind(context)]}, over {over} (settings: {units} components, structure "
+        f"{model.structure}), with {count(parameters)} parameters."
     )
+
+
+def _kind(context: Context) -> str:
+    """What the model does in the end: a search may have preferred models that only add."""
+    density = context.density
+    members = density.members if isinstance(density, Mixture) else [density]
+    only_adds = all(isinstance(member, MonotonicCircuit) for member in members)
+    return "monotonic" if only_adds else context.model.kind
 
 
 def _training_words(context: Context) -> str:
@@ -63,7 +74,7 @@ def _training_words(context: Context) -> str:
     agreed, asked = context.model.check_.counts()
     return (
         f"{words} After the fit, {count(agreed)} of {count(asked)} random questions were answered "
-        "as the held-out rows answer them, within chance; of the truth one would expect 95 %."
+        "as the held-out rows answer them, within chance; the truth itself would agree in 95 %."
     )
 
 
@@ -151,10 +162,10 @@ def _names(context: Context) -> list[str]:
 def _weight_words(context: Context) -> str:
     values = sum_weights(context.circuits())
     negative = values < 0
-    if context.model.kind != "squared":
+    if _kind(context) != "squared":
         return (
-            f"None of the {count(len(values))} weights of sums is negative: this model "
-            f"({context.model.kind}) can only add."
+            f"None of the {count(len(values))} weights of sums is negative: this model can only "
+            "add."
         )
     size = float(np.abs(values[negative]).sum() / (np.abs(values).sum() or 1.0))
     return (

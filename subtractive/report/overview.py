@@ -10,7 +10,7 @@ import torch
 
 from subtractive.plots.calibration import draw_calibration
 from subtractive.plots.labels import short
-from subtractive.plots.style import MOMENTS, panel
+from subtractive.plots.style import panel
 from subtractive.report.blocks import (
     Beside,
     Block,
@@ -30,8 +30,8 @@ from subtractive.tables.reading import Table
 from subtractive.tables.validation import read_table
 
 MOST_SHOWN, FEW_ROWS = 12, 5
+MOST_BESIDE = 6  # columns with which two tables fit on a page side by side
 LONG_NUMBER = re.compile(r"\d+\.\d{4,}")
-MICROSECONDS = re.compile(r"-?\b\d{14,16}(\.\d+)?\b")  # since 1970
 
 
 def overview(context: Context) -> Section:
@@ -46,10 +46,10 @@ def overview(context: Context) -> Section:
             cards=True,
         ),
         Gallery(_pictures(context, fidelity), "large"),
-        Beside(_samples(context)),
+        *_samples(context),
         Paragraph(
-            "Whether the model has learned from these very rows cannot be told from the table: "
-            "report on rows that it was not fitted on."
+            "This page cannot tell whether the model was fitted on these very rows: for a fair "
+            "judgement, give it rows that the model has not seen."
         ),
     ]
     return Section("How well the model knows this table", blocks)
@@ -119,10 +119,7 @@ def _judged(context: Context, fidelity: Fidelity) -> list[list[str]]:
     if fidelity.questions is not None:
         asked = fidelity.questions
         worst = min(asked.receipts, key=lambda receipt: receipt.p_value or 0.0)
-        question = worst.question
-        if any(column.kind == "date" for column in context.schema.variables):
-            question = MICROSECONDS.sub(lambda found: MOMENTS["date"](float(found[0])), question)
-        question = LONG_NUMBER.sub(lambda found: number(float(found[0])), question)
+        question = LONG_NUMBER.sub(lambda found: number(float(found[0])), worst.question)
         words = f"95 % would be right by chance. Furthest off: {short(question, 120)}"
         words += (
             f" = {number(worst.probability, 2)}, in the table {number(worst.share or 0.0, 2)}."
@@ -155,15 +152,16 @@ def _pictures(context: Context, fidelity: Fidelity) -> list[Picture]:
     return drawn
 
 
-def _samples(context: Context) -> list[Cells]:
+def _samples(context: Context) -> list[Block]:
     names = context.schema.names[:MOST_SHOWN]
     rows = context.schema.decode(torch.from_numpy(context.samples[:FEW_ROWS]))
     invented = read_table(context.schema.build(rows))
     chosen = context.some_rows(FEW_ROWS).tolist()
-    return [
+    tables = [
         row_cells(context.table, names, chosen, "Rows of the table" + first_columns(context)),
         row_cells(invented, names, range(FEW_ROWS), f"Samples of the model, seed {context.seed}"),
     ]
+    return [Beside(tables)] if len(names) <= MOST_BESIDE else [*tables]
 
 
 def row_cells(

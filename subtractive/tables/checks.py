@@ -20,8 +20,10 @@ from subtractive.tables.memory import Memory
 from subtractive.tables.reading import Floats, Values
 from subtractive.tables.receipts import LEAST_ROWS, Check, Matches, Receipt
 from subtractive.tables.remembered_counts import RememberedCounts
+from subtractive.tables.schema import Schema
 from subtractive.tables.training_rows import Rows
 from subtractive.tables.view import View
+from subtractive.tables.written import TEMPORAL, written
 
 MOST_TRIES = 8  # questions drawn for each that is asked
 AFTER_FIT = 100  # questions that are asked after a fit
@@ -82,7 +84,8 @@ def _counted(view: View, drawn: Sequence[_Drawn]) -> tuple[Receipt, ...]:
         found = count_rows(codes, np.ones(len(codes)), given, event)
         share = found.share if found.rows else 0.0
         error = counting_error(share, found.rows)
-        receipts.append(Receipt(_words(question), share, error, question.num_columns, matches))
+        words = _words(question, view.schema)
+        receipts.append(Receipt(words, share, error, question.num_columns, matches))
     return tuple(receipts)
 
 
@@ -94,7 +97,13 @@ def _receipts(view: View, drawn: Sequence[_Drawn]) -> tuple[Receipt, ...]:
     with np.errstate(invalid="ignore"):
         answers = np.exp(logs[len(drawn) :] - logs[: len(drawn)]).clip(0.0, 1.0)
     return tuple(
-        Receipt(_words(one.question), float(answer), 0.0, one.question.num_columns, one.matches)
+        Receipt(
+            _words(one.question, view.schema),
+            float(answer),
+            0.0,
+            one.question.num_columns,
+            one.matches,
+        )
         for one, answer in zip(drawn, np.nan_to_num(answers), strict=True)
     )
 
@@ -126,19 +135,28 @@ def _side(column: Column, present: Values, random: np.random.Generator) -> Any: 
     return sides[int(random.integers(3 if low < high else 2))]
 
 
-def _words(question: Question) -> str:
-    sides = [", ".join(_phrase(n, s) for n, s in (side or {}).items()) for side in question]
+def _words(question: Question, schema: Schema) -> str:
+    sides = [
+        ", ".join(_phrase(n, schema.column(n).kind, s) for n, s in (side or {}).items())
+        for side in question
+    ]
     return f"P({sides[0]} | {sides[1]})" if question.given else f"P({sides[0]})"
 
 
-def _phrase(name: Hashable, side: object) -> str:
+def _phrase(name: Hashable, kind: str, side: object) -> str:
+    """A condition as a question has it: dates as dates, numbers with ten digits."""
+
+    def end(value: float) -> str:
+        return written(value, kind) if kind in TEMPORAL else f"{value:.10g}"
+
     if isinstance(side, list):
-        return f"{name} = {' or '.join(map(str, side))}"
+        states = [end(value) if isinstance(value, float) else str(value) for value in side]
+        return f"{name} = {' or '.join(states)}"
     assert isinstance(side, tuple)
     low, high = side
     if low is None:
-        return f"{name} <= {high:.10g}"
-    return f"{name} >= {low:.10g}" if high is None else f"{low:.10g} <= {name} <= {high:.10g}"
+        return f"{name} <= {end(high)}"
+    return f"{name} >= {end(low)}" if high is None else f"{end(low)} <= {name} <= {end(high)}"
 
 
 def remember(view: View, columns: Sequence[Column], rows: Rows, held_out: Rows | None) -> Memory:

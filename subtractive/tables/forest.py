@@ -24,7 +24,7 @@ from subtractive.inference.expectations import UnitShares
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.leaf_message import LeafMessage, choose
-from subtractive.regions.folding import FoldedSchedule
+from subtractive.regions.folding import FoldedSchedule, Index
 from subtractive.tables.reading import Floats
 
 
@@ -114,7 +114,7 @@ class Stack(NamedTuple):
 
     @staticmethod
     def _children(
-        messages: Sequence[Tensor], sources: Sequence[int], places: Sequence[slice]
+        messages: Sequence[Tensor], sources: Sequence[int], places: Sequence[Index]
     ) -> list[Tensor]:
         return [messages[source][:, at] for source, at in zip(sources, places, strict=True)]
 
