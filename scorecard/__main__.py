@@ -25,16 +25,17 @@ def main(arguments: list[str] | None = None) -> int:
     if strange:
         parser.error(f"there is no check {strange[0]}; there are 1 to {max(CHECKS)}.")
     size = Size(options.quick, options.soak)
-    results, failed = page.read_record(), False
+    failed = False
     for number in numbers:
-        start = cpu_seconds()
+        start, commit = cpu_seconds(), page.commit()
         outcome = run(CHECKS[number], size)
         seconds = cpu_seconds() - start
         print(page.line(CHECKS[number], outcome, seconds), flush=True)
         failed |= not outcome.passed
         if not options.quick:
-            results[number] = page.record(outcome, seconds, options.soak if number == 24 else 0)
-            page.write(results)
+            soak = options.soak if number == 24 else 0
+            # Read again: other checks may have been run beside this one.
+            page.write(page.read_record() | {number: page.record(outcome, seconds, commit, soak)})
     return int(failed)
 
 

@@ -39,14 +39,14 @@ def line(entry: Check, outcome: Outcome, seconds: float) -> str:
     )
 
 
-def record(outcome: Outcome, seconds: float, soak: float) -> dict[str, Any]:
-    """What is kept of a check."""
+def record(outcome: Outcome, seconds: float, commit: str, soak: float) -> dict[str, Any]:
+    """What is kept of a check of a commit."""
     kept = {
         "figure": outcome.figure,
         "passed": outcome.passed,
         "seconds": round(seconds, 1),
         "date": today(),
-        "commit": commit(),
+        "commit": commit,
     }
     return kept | ({"soak_seconds": soak} if soak else {})
 

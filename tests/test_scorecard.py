@@ -55,14 +55,29 @@ def test_the_exit_code_tells_of_failures(monkeypatch, capsys):
         main(["--only", "77"])
 
 
+def test_checks_that_run_beside_each_other_are_all_kept(monkeypatch):
+    kept = {}
+
+    def slow(size):
+        kept[2] = "of another run, which ended first"
+        return Outcome("1", passed=True)
+
+    monkeypatch.setitem(CHECKS, 1, Check(1, "a", "b", slow))
+    monkeypatch.setattr(page, "read_record", lambda: dict(kept))
+    monkeypatch.setattr(page, "write", kept.update)
+    assert main(["--only", "1"]) == 0
+    assert kept[2] == "of another run, which ended first"
+    assert kept[1]["figure"] == "1"
+
+
 def test_the_page_and_the_record_hold_every_check(tmp_path):
     results = {
-        1: page.record(Outcome("1e-15", passed=True), 2.0, 0),
-        2: page.record(Outcome("a | b", passed=False), 3.0, 0),
+        1: page.record(Outcome("1e-15", passed=True), 2.0, "abc", 0),
+        2: page.record(Outcome("a | b", passed=False), 3.0, "abc", 0),
     }
     page.write(results, tmp_path / "page.md", tmp_path / "record.json")
     text = (tmp_path / "page.md").read_text()
-    assert "1e-15 | passed | 2 |" in text
+    assert "1e-15 | passed | 2 | abc |" in text
     assert "a \\| b | **failed** | 3 |" in text
     assert text.count("| not run |") == 25
     assert page.read_record(tmp_path / "record.json") == results
