@@ -148,16 +148,30 @@ def complement(model: sub.SubtractiveMixture, table: pd.DataFrame, random: Any) 
 
 
 def chain(model: sub.SubtractiveMixture, table: pd.DataFrame, random: Any) -> bool | None:  # noqa: ANN401
-    """log p(row) = log p(one column) + log p(the others | that column)."""
+    """log p(row) = log p(one column) + log p(the others | that column); cells have P for p."""
     name = _asked(model, random)
     row = table.dropna().sample(1, random_state=int(random.integers(2**31)))
     others = [n for n in model.schema_.place if n != name]
     if not others:
         return None
+    if getattr(model.schema_.column(name), "grid", None) is not None:
+        return _chain_of_cells(model, name, others[0], row.iloc[0])
     first = model.marginal([name]).score_samples(row[[name]])[0]
     rest = model.condition({name: row[name].iloc[0]}).marginal(others)
     joint = model.marginal([name, *others]).score_samples(row[[name, *others]])[0]
     return bool(abs(first + rest.score_samples(row[others])[0] - joint) < 1e-6)
+
+
+def _chain_of_cells(
+    model: sub.SubtractiveMixture, name: Hashable, other: Hashable, row: pd.Series
+) -> bool:
+    """P(A and B) = P(A) P(B | A), A being the cell that a value on a grid stands for."""
+    cell = {name: [row[name]]}
+    event = {other: (None, row[other]) if _is_number(model, other) else [row[other]]}
+    given = {name: row[name]}
+    joint, first = model.probability({**cell, **event}), model.probability(cell)
+    answers = [model.probability(event, given=given), model.condition(given).probability(event)]
+    return all(abs(first * answer - joint) <= 1e-8 * first for answer in answers)
 
 
 def quantile(
