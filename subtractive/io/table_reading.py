@@ -23,6 +23,9 @@ PARQUET = (".parquet", ".pq")
 NO_PARQUET = "Parquet files need pyarrow: pip install subtractive[parquet], or use CSV."
 COMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 ROWS_AT_ONCE = 2**16
+# Numbers are read to the last bit: of itself by pandas 3.1 and later, where the option is gone.
+_IS_EXACT = tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1)
+EXACT = {} if _IS_EXACT else {"float_precision": "round_trip"}
 # Words that stand for a missing value in the cells of a CSV file, as an empty cell does.
 MISSING = tuple(
     "NA,N/A,n/a,#N/A,#N/A N/A,#NA,<NA>,NaN,nan,-NaN,-nan,1.#IND,-1.#IND,1.#QNAN,-1.#QNAN,"
@@ -148,7 +151,8 @@ def _csv_pieces(
 
 def _format(header: Sequence[str]) -> dict[str, Any]:
     """A file of comma-separated values after its header; only named words are missing values."""
-    return {"names": header, "header": None, "index_col": False, "keep_default_na": False}
+    fixed = {"header": None, "index_col": False, "keep_default_na": False, **EXACT}
+    return {"names": header, **fixed}
 
 
 def _chunks(file: TextIO, header: Sequence[str], **options: Any) -> Iterator[pd.DataFrame]:  # noqa: ANN401

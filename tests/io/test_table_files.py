@@ -38,8 +38,8 @@ def assert_same(found, expected):
         assert found[name].isna().tolist() == gone.tolist()
         if name == "w":
             assert found[name][~gone].tolist() == expected[name][~gone].tolist()
-        else:  # older versions of pandas are not exact to the last bit
-            np.testing.assert_allclose(found[name], expected[name], rtol=1e-14, atol=0)
+        else:
+            np.testing.assert_array_equal(found[name], expected[name])
 
 
 @pytest.fixture
