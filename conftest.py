@@ -1,6 +1,7 @@
 """What every test and doctest finds: the names of the examples, and how hypothesis searches."""
 
 import os
+import signal
 import sys
 import tempfile
 
@@ -9,6 +10,10 @@ import torch
 from hypothesis import HealthCheck, settings
 
 import subtractive
+
+# A shell starts what runs in its background with interrupts ignored, and children inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is slow, not wrong.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
