@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.densities.base import Density
+from subtractive.densities.flat_expectations import weigh_and_expect_flat
 from subtractive.densities.flat_members import flat_members
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.expectations import Expectations
@@ -107,6 +108,9 @@ class Mixture(Density):
     def weigh_and_expect(
         self, evidence: Evidence, functions: Sequence[TestFunctions | None]
     ) -> tuple[Tensor, Expectations]:
+        quick = self._quick_expectations(evidence, functions)
+        if quick is not None:
+            return quick
         asked = [member.weigh_and_expect(evidence, functions) for member in self._densities()]
         weights = [
             log_weight - _log_normaliser(member)
@@ -121,6 +125,20 @@ class Mixture(Density):
             known = [tensor for tensor in answer if tensor is not None]
             answers.append(_averaged(known, posterior, observed) if known else None)
         return log_weight, answers
+
+    @full_precision
+    def _quick_expectations(
+        self, evidence: Evidence, functions: Sequence[TestFunctions | None]
+    ) -> tuple[Tensor, Expectations] | None:
+        """The same, if all members can be asked together."""
+        if len(evidence) == 0 or evidence.lower is not None or evidence.upper is not None:
+            return None
+        together = flat_members(self._densities())
+        log_normalisers = None if together is None else together.log_normalisers()
+        if together is None or log_normalisers is None:
+            return None
+        log_prior = self.logits.double().log_softmax(0) - log_normalisers
+        return weigh_and_expect_flat(together, log_prior, evidence, functions)
 
     def product_expectations(
         self, evidence: Evidence, functions: Sequence[TestFunctions | None]

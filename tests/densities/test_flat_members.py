@@ -5,6 +5,8 @@ import torch
 
 import subtractive as sub
 from subtractive.densities.flat_members import flat_members
+from subtractive.inference.evidence import make_evidence
+from subtractive.inputs.test_functions import CumulativeAt, Moments
 
 ONE_REGION = sub.flat([[2, 0, 1]])
 
@@ -124,3 +126,34 @@ def test_members_that_cancel_are_refused_as_ever():
         bad.circuit.sum_layers[-1].weights.value.zero_()
     with pytest.raises(sub.CancellationError):
         sub.Mixture([member(0), bad]).log_prob(rows())
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=["multivariate", "tied"])
+@torch.no_grad()
+def test_expectations_given_gaps_are_those_of_the_members(family, monkeypatch):
+    members = [member(seed, family=family) for seed in range(3)]
+    mixture, x = sub.Mixture(members, weights=[1, 2, 3]), rows(12)
+    x[torch.arange(12) % 4 == 0, 0] = torch.nan
+    x[torch.arange(12) % 3 == 0, 1:] = torch.nan
+    evidence = make_evidence(x, None, mixture.families, mixture.device)
+    functions = [Moments(), CumulativeAt(torch.tensor([-0.5, 1.0]).double()), None]
+    assert mixture._quick_expectations(evidence, functions) is not None
+    monkeypatch.setattr("subtractive.densities.flat_expectations.BLOCK", 100)
+    log_weight, found = mixture.weigh_and_expect(evidence, functions)
+    monkeypatch.setattr(sub.Mixture, "_quick_expectations", lambda *_: None)
+    expected_weight, expected = mixture.weigh_and_expect(evidence, functions)
+    torch.testing.assert_close(log_weight, expected_weight, rtol=1e-11, atol=1e-11)
+    assert found[2] is None
+    for answer, wanted in zip(found[:2], expected[:2], strict=True):
+        torch.testing.assert_close(answer, wanted, rtol=1e-9, atol=1e-11, equal_nan=True)
+
+
+@torch.no_grad()
+def test_narrow_gaussians_are_asked_one_by_one():
+    members = [member(seed) for seed in range(2)]
+    mixture, x = sub.Mixture(members), rows(3)
+    x[0, 1] = torch.nan
+    for one in members:
+        one.circuit.input_layers[0].get_tensor("log_diagonal").fill_(-12.0)
+    evidence = make_evidence(x, None, mixture.families, mixture.device)
+    assert mixture._quick_expectations(evidence, [Moments()] * 3) is None
