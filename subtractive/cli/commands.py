@@ -48,8 +48,12 @@ def query(options: argparse.Namespace) -> None:
         known = [name for name in names if name not in means.index]
         if known:
             raise ValueError(f"column {known[0]!r} is given: its mean is not asked.")
-        answers["mean"] = {str(name): float(means[name]) for name in names}
+        answers["mean"] = {str(name): _plain(means[name]) for name in names}
     print_json(answers)
+
+
+def _plain(value: Any) -> float | str:  # noqa: ANN401 - a number, or a date
+    return float(value) if isinstance(value, int | float) else str(value)
 
 
 COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {

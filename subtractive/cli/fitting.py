@@ -14,6 +14,7 @@ from subtractive.cli.printing import print_json
 from subtractive.io.table_passes import TablePasses
 from subtractive.io.table_reading import read_frame
 from subtractive.io.writing import check_writable
+from subtractive.tables.containers import value_text
 from subtractive.tables.estimator import SubtractiveMixture
 from subtractive.tables.parsing import parse_columns, parse_missing
 
@@ -151,7 +152,7 @@ def load_estimator(path: str) -> SubtractiveMixture:
 def describe(schema: Any, name: Any) -> str:  # noqa: ANN401 - a name of any kind
     """A column in a few words."""
     if name in schema.constants:
-        return f"constant {schema.constants[name]!r}"
+        return f"constant {value_text(schema.constants[name], schema.kind(name))}"
     if name in schema.aside:
         return "set aside"
     column = schema.variables[schema.place[name]]

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subtractive.plots.columns import edges_between
+from subtractive.tables import summaries
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.reading import Floats
 from subtractive.tables.table_density import TableQueries
@@ -86,7 +87,7 @@ class ShownColumn:
 def shown_columns(model: TableQueries) -> list[ShownColumn]:
     """The columns of a model that are not known."""
     view = model._view()
-    told = model.marginals()
+    told = summaries.marginals(view)
     numbers = told[told["density"].notna()].groupby("column", sort=False)["value"]
     points = {name: thinned(np.sort(values.to_numpy(dtype=float))) for name, values in numbers}
     keys = [str(name) for name in view.variables]

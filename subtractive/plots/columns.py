@@ -10,6 +10,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from subtractive.tables import summaries
 from subtractive.tables.code_sets import CodeSet
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.conditions import given_sets
@@ -41,8 +42,8 @@ class Marginal:
 
 def marginals(model: TableQueries, given: Mapping[Any, object] | None) -> dict[Hashable, Marginal]:
     """The marginal distributions of all columns that are not known, in one pass."""
-    view, told = model._view(), model.marginals(given)
-    found = {}
+    view = model._view().given(given)
+    told, found = summaries.marginals(view), {}
     for name, part in told.groupby("column", sort=False):
         column = view.schema.column(name)
         density = part["density"].to_numpy(dtype=np.float64)

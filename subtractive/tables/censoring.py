@@ -44,10 +44,15 @@ def _started(raw: RawColumn, random: np.random.Generator) -> RawColumn:
     spread = float(np.std(ends)) or 1.0
     distinct, counts = np.unique(seen, return_counts=True)
     grid = find_grid(distinct, counts.astype(float), 1e-15) if len(distinct) > 1 else None
-    for row in np.flatnonzero(raw.censored):
+    rows = np.flatnonzero(raw.censored)
+    _, which, alike = np.unique(
+        raw.intervals[rows, :2], axis=0, return_inverse=True, return_counts=True
+    )
+    for row, cells in zip(rows, alike[which.ravel()], strict=True):
         low, high = raw.intervals[row, :2].tolist()
         first, last = np.searchsorted(seen, [low, high], side="left")
-        if first < last:
+        # Few numbers that stand for many cells would look like atoms.
+        if last - first >= cells:
             values[row] = seen[random.integers(first, last)]
             continue
         drawn = _between(low, high, spread, random)

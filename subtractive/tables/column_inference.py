@@ -20,7 +20,9 @@ from subtractive.tables.transforms import affine
 
 FEW_VALUES, ROWS_PER_VALUE = 10, 4  # numbers of few values that repeat are states,
 MANY_VALUES, ROWS_PER_STATE = 128, 100  # and so are more of them if they repeat often
-MOST_CATEGORIES = 256  # a column of more texts is taken for an identifier
+# A column of more texts is taken for an identifier, and so is one of more than so many of which
+# most occur once.
+MOST_CATEGORIES, FEW_CATEGORIES = 256, 20
 # An atom has this share of the rows, this many of them, and so many times as many as its
 # neighbours on the grid. Ties of a fine grid are as frequent with so small a probability only.
 ATOM_SHARE, ATOM_ROWS, ATOM_EXCESS, MOST_ATOMS = 0.003, 5, 5.0, 32
@@ -46,6 +48,7 @@ class Constant:
     """A column of one value: a point mass, which no model needs."""
 
     name: Hashable
+    kind: str
     value: Any
 
 
@@ -103,11 +106,14 @@ def infer_column(raw: RawColumn, declared: ColumnType | None, rules: Rules) -> F
         return Found(Aside(raw.name), "as declared")
     if raw.content is Content.OTHER:
         return Found(Aside(raw.name), raw.note)
+    if raw.choices is not None:
+        return Found(Aside(raw.name), "it holds lists")
     if len(present) == 0:
         return Found(Aside(raw.name), "all of its values are missing")
     declares_more = isinstance(declared, Categories) and declared.values is not None
     if bool((present == present[0]).all()) and not declares_more:
-        return Found(Constant(raw.name, present[:1].tolist()[0]), "it has one value")
+        value = present[:1].tolist()[0]
+        return Found(Constant(raw.name, WORDS[raw.content], value), "it has one value")
     if isinstance(declared, Categories):
         return Found(_states(raw, present, declared), "as declared")
     if raw.content is Content.TEXT and raw.categories is None:
@@ -134,7 +140,8 @@ def _text_date(raw: RawColumn, fmt: str, declared: ColumnType | None, rules: Rul
 
 def _discrete(raw: RawColumn, present: Values) -> Found:
     count = len(set(present.tolist()))
-    if raw.content is Content.TEXT and raw.categories is None and count > MOST_CATEGORIES:
+    most = min(MOST_CATEGORIES, max(FEW_CATEGORIES, len(present) // 2))
+    if raw.content is Content.TEXT and raw.categories is None and count > most:
         kind = "an identifier" if count == len(present) else "free text"
         return Found(Aside(raw.name), f"{count:,} different texts: {kind}?")
     column = _states(raw, present, Categories())

@@ -76,6 +76,10 @@ class Column(ABC):
         """The codes of numbers from ``low`` to ``high``, both included."""
 
     @abstractmethod
+    def among(self, values: Values) -> CodeSet:
+        """The codes of some values (q,); those that the column does not know are left out."""
+
+    @abstractmethod
     def log_abs_det_jacobian(self, values: Values) -> Floats:
         """log |d code / d value|, (n,), where a value is there; else, and at atoms, zero."""
 
@@ -209,6 +213,10 @@ class Numeric(Column):
         window = self.window(low, high)
         return CodeSet(intervals=(window,) if window[0] < window[1] else ())
 
+    def among(self, values: Values) -> CodeSet:
+        windows = [self.window(value, value) for value in np.unique(values).tolist()]
+        return CodeSet(intervals=tuple(w for w in windows if w[0] < w[1]))
+
     def _edge(self, value: float, end: int) -> float:
         """The code at which the cell of a value begins (0) or ends (1), with its atom in it."""
         at = np.array([value])
@@ -274,6 +282,10 @@ class States(Column):
             raise ValueError(f"the categories of column {self.name!r} have no order.")
         inside = np.flatnonzero((numbers >= low) & (numbers <= high))
         return CodeSet(states=frozenset(inside.tolist()))
+
+    def among(self, values: Values) -> CodeSet:
+        codes = self.encode(values)
+        return CodeSet(states=frozenset(codes[~np.isnan(codes)].astype(int).tolist()))
 
     def dither(self, codes: Floats, uniform: Floats) -> Floats:
         return codes

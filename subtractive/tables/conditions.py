@@ -119,7 +119,7 @@ def _sets(
     found: Sets | None = {}
     for name, side in plain_sides(sides).items():
         if name in schema.constants:
-            if not _holds(schema.constants[name], side, name):
+            if not _holds(schema.constant(name), side):
                 found = None
             continue
         column = schema.column(name)
@@ -192,7 +192,11 @@ def _state(column: States, value: object, name: Hashable) -> int:
 def as_interval(side: object, name: Hashable, column: Column) -> tuple[float, float]:
     """``(low, high)`` as given by the user; ``None`` is an open end."""
     low = high = math.nan
-    if isinstance(side, tuple) and len(side) == 2:
+    if isinstance(side, pd.Interval):
+        low, high = number(side.left, column, name), number(side.right, column, name)
+        low = column.beside(low, 1) if side.open_left else low
+        high = column.beside(high, -1) if side.open_right else high
+    elif isinstance(side, tuple) and len(side) == 2:
         try:
             low = -math.inf if side[0] is None else number(side[0], column, name)
             high = math.inf if side[1] is None else number(side[1], column, name)
@@ -207,12 +211,13 @@ def as_interval(side: object, name: Hashable, column: Column) -> tuple[float, fl
 
 
 def is_interval(side: object) -> bool:
-    """Intervals are tuples; lists, sets and arrays hold values."""
-    return isinstance(side, tuple) and len(side) == 2
+    """Intervals are tuples, or those of pandas; lists, sets and arrays hold values."""
+    return isinstance(side, pd.Interval) or (isinstance(side, tuple) and len(side) == 2)
 
 
 def _is_single(side: object) -> bool:
-    return isinstance(side, str | bytes) or not isinstance(side, Iterable)
+    is_one = isinstance(side, str | bytes) or not isinstance(side, Iterable)
+    return is_one and not isinstance(side, pd.Interval)
 
 
 def _as_list(side: object, name: Hashable) -> list[Any]:
@@ -224,11 +229,15 @@ def _as_list(side: object, name: Hashable) -> list[Any]:
     return values
 
 
-def _holds(value: float | str, side: object, name: Hashable) -> bool:
-    if is_interval(side) and not isinstance(value, str):
-        low, high = (math.nan if end is None else float(end) for end in side)  # type: ignore[attr-defined]
-        return not (value < low or value > high)
-    return value in _as_list(side, name)
+def _holds(constant: States, side: object) -> bool:
+    """Whether the value of a constant column is in a set."""
+    name, (value,) = constant.name, constant.values
+    if isinstance(value, str):
+        return value in _as_list(side, name)
+    if is_interval(side):
+        low, high = as_interval(side, name, constant)
+        return low <= value <= high
+    return value in [number(one, constant, name) for one in _as_list(side, name)]
 
 
 def _joined(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ class FrameContainer(Container):
     """A data frame with the columns' types of ``template``, which has no rows."""
 
     template: Any
+    decimals: frozenset[Hashable] = frozenset()  # columns of Python's decimal numbers
 
     def holds_objects(self, name: Hashable) -> bool:
         frame = nw.from_native(self.template, eager_only=True)
@@ -91,15 +93,19 @@ class FrameContainer(Container):
         for name, values in columns.items():
             if _is_empty(values) and like is not None:
                 series[name] = like[name]
-            else:
-                series[name] = _as_pandas(module, values, self.template[name].dtype, index)
+                continue
+            if name in self.decimals:
+                values = _as_decimals(values)
+            series[name] = _as_pandas(module, values, self.template[name].dtype, index)
         frame = module.DataFrame(series, index=index)
         frame.columns = self.template.columns[[self.template.columns.get_loc(n) for n in columns]]
         return frame
 
 
 def as_objects(values: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
-    """Dates, times and durations as objects of Python, from microseconds; others as they are."""
+    """Dates, times, durations and booleans as objects of Python; others as they are."""
+    if kind == "boolean" and values.dtype != object:
+        return np.where(np.isnan(values), None, values != 0).astype(object)
     if kind not in ("date", "time", "duration") or values.dtype == object:
         return values
     objects = np.empty(len(values), dtype=object)
@@ -113,6 +119,26 @@ def as_objects(values: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
             objects[number] = moment.date() if whole_days else moment
         else:
             objects[number] = passed if kind == "duration" else moment.time()
+    return objects
+
+
+def value_text(value: Any, kind: str) -> str:  # noqa: ANN401 - a number or a text
+    """A value as a person writes it; dates, times and durations are in microseconds."""
+    if kind in ("date", "time", "duration"):
+        return str(as_objects(np.array([float(value)]), kind)[0])
+    return repr(bool(value) if kind == "boolean" else value)
+
+
+def is_decimal(values: list[Any]) -> bool:
+    """Whether objects are decimal numbers, where they are anything."""
+    found = {type(value) for value in values if value is not None and value == value}
+    return found == {decimal.Decimal}
+
+
+def _as_decimals(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    listed = [None if v is None or v != v else decimal.Decimal(str(v)) for v in values.tolist()]
+    objects = np.empty(len(listed), dtype=object)
+    objects[:] = listed
     return objects
 
 
@@ -144,6 +170,8 @@ def _as_pandas(module: Any, values: npt.NDArray[Any], dtype: Any, index: Any) ->
         missing = module.Series([None] * len(values), index=index, dtype=object)
         keeps_gaps = kind in "OfMm" and "interval" not in str(dtype)
         return missing.astype(dtype) if keeps_gaps else missing
+    if str(dtype) == "category" and dtype.categories.dtype.kind in "Mm":
+        values = _as_pandas(module, values, dtype.categories.dtype, index).array
     is_temporal = kind in "Mm"
     if is_temporal or _is_arrow_time(dtype):
         gaps = np.isnan(values)

@@ -75,9 +75,7 @@ def parse_columns(phrases: Sequence[str]) -> dict[str, ColumnType]:
 
 def parse_value(text: str, name: Hashable, schema: Schema) -> Any:  # noqa: ANN401 - any type
     """A value in the type of its column."""
-    if name in schema.constants:
-        return _among(text, [schema.constants[name]], name)
-    column = schema.column(name)
+    column = schema.constant(name) if name in schema.constants else schema.column(name)
     if isinstance(column, States) and column.kind not in TEMPORAL:
         return _among(text, column.values, name)
     value = _number(text, f"{name}={text}", column)

@@ -13,7 +13,13 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import numpy.typing as npt
 
-from subtractive.tables.containers import AnyTable, ArrayContainer, Container, FrameContainer
+from subtractive.tables.containers import (
+    AnyTable,
+    ArrayContainer,
+    Container,
+    FrameContainer,
+    is_decimal,
+)
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 RandomState: TypeAlias = Any  # an int, a numpy RandomState or None, as in scikit-learn
@@ -57,6 +63,8 @@ class RawColumn:
     note: str = ""  # why a column of other objects cannot be modelled
     # Of censored cells: both ends, and whether they are open, (n, 4); NaN of other cells.
     intervals: Floats | None = None
+    # Lists of values one of which it is, (n,); None of other cells.
+    choices: Values | None = None
 
     @property
     def missing(self) -> npt.NDArray[np.bool_]:
@@ -73,7 +81,8 @@ class RawColumn:
     def rows(self, rows: Index) -> RawColumn:
         """Some of the rows."""
         intervals = None if self.intervals is None else self.intervals[rows]
-        return replace(self, values=self.values[rows], intervals=intervals)
+        choices = None if self.choices is None else self.choices[rows]
+        return replace(self, values=self.values[rows], intervals=intervals, choices=choices)
 
 
 class Table(NamedTuple):
@@ -129,7 +138,10 @@ def read_frame(native: AnyTable) -> Table:
         )
     frame = nw.from_native(native, eager_only=True)
     columns = tuple(_read_series(frame.get_column(name), name) for name in frame.columns)
-    return Table(columns, FrameContainer(frame.head(0).to_native()), len(frame))
+    objects = [name for name in frame.columns if frame.schema[name] == nw.Object]
+    decimals = [n for n in objects if is_decimal(frame.get_column(n).to_list())]
+    container = FrameContainer(frame.head(0).to_native(), frozenset(decimals))
+    return Table(columns, container, len(frame))
 
 
 def read_mapping(values: Mapping[Any, object]) -> tuple[RawColumn, ...]:
@@ -155,9 +167,13 @@ def _read_series(series: nw.Series[Any], name: Hashable) -> RawColumn:
         return replace(raw, categories=declared) if raw.content is Content.TEXT else raw
     if dtype in (nw.String, nw.Object):
         return read_objects(_listed(series), name)
+    native = series.to_native()
+    if hasattr(native, "sparse"):
+        return _read_series(nw.from_native(native.sparse.to_dense(), series_only=True), name)
     listed = _listed(series)
     raw = read_objects(listed, name)
-    return raw if raw.intervals is not None else _other(listed, name, f"its type is {dtype}")
+    is_known = raw.intervals is not None or raw.choices is not None
+    return raw if is_known else _other(listed, name, f"its type is {dtype}")
 
 
 def _read_numbers(series: nw.Series[Any], name: Hashable) -> RawColumn:
@@ -191,7 +207,7 @@ def _listed(series: nw.Series[Any]) -> list[object]:
 
 def read_objects(values: Sequence[object], name: Hashable) -> RawColumn:
     """A column of plain Python objects, which must be alike to be modelled."""
-    if (censored := _read_intervals(values, name)) is not None:
+    if (censored := _read_intervals(values, name) or _read_choices(values, name)) is not None:
         return censored
     present = [value for value in values if not _is_gone(value)]
     contents = {_content_of_one(value) for value in present}
@@ -223,10 +239,38 @@ def _read_intervals(values: Sequence[object], name: Hashable) -> RawColumn | Non
     pairs = [value for value in values if isinstance(value, tuple)]
     if len(pairs) == len(values) and not any(None in pair for pair in pairs):
         return None  # pairs of numbers may be anything
-    numbers = read_objects(rest, name)
-    if numbers.content not in (Content.REAL, Content.WHOLE):
+    sides = [
+        side for value, end in zip(values, ends, strict=True) if end for side in _sides(value)
+    ]
+    numbers = read_objects([*rest, *sides], name)
+    if not numbers.content.is_number or numbers.content is Content.BOOLEAN:
         return None
-    return replace(numbers, intervals=np.array([end or [np.nan] * 4 for end in ends]))
+    intervals = np.array([end or [np.nan] * 4 for end in ends])
+    return replace(numbers, values=numbers.values[: len(values)], intervals=intervals)
+
+
+def _read_choices(values: Sequence[object], name: Hashable) -> RawColumn | None:
+    """A column some cells of which are lists or sets of values; ``None`` if none are."""
+    lists = [value if isinstance(value, list | set | frozenset) else None for value in values]
+    if not any(lists):
+        return None
+    rest = [None if one is not None else value for value, one in zip(values, lists, strict=True)]
+    listed = [entry for one in lists for entry in one or ()]
+    if any(isinstance(entry, list | set | frozenset | tuple) for entry in listed):
+        return None
+    raw = read_objects([*rest, *listed], name)
+    if raw.content is Content.OTHER or raw.intervals is not None:
+        return None
+    choices, start = np.empty(len(values), dtype=object), len(values)
+    for row, one in enumerate(lists):
+        if one:
+            choices[row] = raw.values[start : start + len(one)]
+            start += len(one)
+    return replace(raw, values=raw.values[: len(values)], choices=choices)
+
+
+def _sides(value: Any) -> tuple[Any, Any]:  # noqa: ANN401 - an interval
+    return value if isinstance(value, tuple) else (value.left, value.right)
 
 
 def _ends(value: Any) -> list[float] | None:  # noqa: ANN401 - any cell
@@ -234,7 +278,7 @@ def _ends(value: Any) -> list[float] | None:  # noqa: ANN401 - any cell
     is_interval = type(value).__name__ == "Interval" and hasattr(value, "closed")
     if not is_interval and not (isinstance(value, tuple) and len(value) == 2):
         return None
-    low, high = (value.left, value.right) if is_interval else value
+    low, high = _sides(value)
     try:
         low = -np.inf if low is None else number_of(low)
         high = np.inf if high is None else number_of(high)

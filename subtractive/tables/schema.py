@@ -18,7 +18,7 @@ from torch import Tensor
 from subtractive.tables.code_sets import CodeSet
 from subtractive.tables.column_types import DataWarning
 from subtractive.tables.columns import Column, Numeric, States
-from subtractive.tables.containers import AnyTable, Container, as_objects
+from subtractive.tables.containers import AnyTable, Container, as_objects, value_text
 from subtractive.tables.grids import step_text
 from subtractive.tables.reading import Content, Floats, RawColumn, Table, Values, check_finite
 from subtractive.tables.schema_inference import infer_parts, listed
@@ -63,6 +63,7 @@ class Schema:
     variables: tuple[Column, ...]
     place: Mapping[Hashable, int]  # of a column among the variables
     constants: Mapping[Hashable, Any]  # the value of each constant column
+    kinds: Mapping[Hashable, str] = field(default_factory=dict)  # of constant columns
     reasons: Mapping[Hashable, str] = field(default_factory=dict)
     unknown: str = MISSING
 
@@ -110,6 +111,14 @@ class Schema:
     def column(self, name: Hashable) -> Column:
         """The variable of a column."""
         return self.variables[self.place[name]]
+
+    def constant(self, name: Hashable) -> States:
+        """A constant column, as one of a single state."""
+        return States(name, self.kinds.get(name, "constant"), (self.constants[name],))
+
+    def kind(self, name: Hashable) -> str:
+        """What a column that is modelled, or constant, holds."""
+        return (self.constant(name) if name in self.constants else self.column(name)).kind
 
     def encode(self, columns: Sequence[RawColumn], num_rows: int) -> Encoded:
         """Some or all columns of a table, as the model's variables; other ones are missing."""
@@ -173,8 +182,8 @@ class Schema:
         for name, values in columns.items():
             if name in self.place and (fmt := self.column(name).text_format):
                 objects[name] = values if values.dtype == object else format_dates(values, fmt)
-            elif name in self.place and self.container.holds_objects(name):
-                objects[name] = as_objects(values, self.column(name).kind)
+            elif name not in self.aside and self.container.holds_objects(name):
+                objects[name] = as_objects(values, self.kind(name))
         return self.container.build({**columns, **objects}, like)
 
     def build_series(self, columns: Mapping[Hashable, Values]) -> dict[Hashable, Any]:
@@ -257,7 +266,8 @@ def describe_column(schema: Schema, name: Hashable) -> dict[str, str]:
     """Kind, support, resolution, atoms of a column, and the reason, in words."""
     facts = {"kind": "", "support": "", "resolution": "", "atoms": ""}
     if name in schema.constants:
-        facts |= {"kind": "constant", "support": repr(schema.constants[name])}
+        value = value_text(schema.constants[name], schema.kind(name))
+        facts |= {"kind": "constant", "support": value}
     elif name in schema.place:
         column = schema.column(name)
         facts["kind"] = column.kind
@@ -289,11 +299,9 @@ def _describe_numbers(column: Numeric) -> dict[str, str]:
 
 
 def _value_text(column: Numeric, value: float) -> str:
-    """A number of a column as a person writes it; those of times are microseconds."""
-    if math.isfinite(value) and column.kind == "date":
-        return str(pd.Timestamp(int(value), unit="us")).removesuffix(" 00:00:00")
-    if math.isfinite(value) and column.kind in ("time", "duration"):
-        return str(pd.Timedelta(int(value), unit="us"))
+    """A number of a column as a person writes it."""
+    if math.isfinite(value) and column.kind in ("date", "time", "duration"):
+        return value_text(value, column.kind)
     return "0" if abs(value) < _TINY else f"{value:.6g}"  # a bound is just beside what it excludes
 
 
@@ -315,11 +323,13 @@ def _add(
 
 def _sets(column: Column, raw: RawColumn) -> dict[int, CodeSet]:
     """The codes in which each censored cell is, by row."""
-    if raw.intervals is None:
-        return {}
     sets = {}
     for row in np.flatnonzero(raw.censored).tolist():
+        assert raw.intervals is not None
         low, high, low_is_open, high_is_open = raw.intervals[row].tolist()
         low = column.beside(low, 1) if low_is_open else low
         sets[row] = column.between(low, column.beside(high, -1) if high_is_open else high)
+    for row, values in enumerate([] if raw.choices is None else raw.choices):
+        if values is not None:
+            sets[row] = column.among(values)
     return sets

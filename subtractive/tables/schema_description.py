@@ -31,6 +31,7 @@ def describe_schema(schema: Schema) -> dict[str, Any]:
         "variables": [_plain(column) for column in schema.variables],
         "place": [schema.place.get(name) for name in schema.names],
         "constants": [[_plain(n), _plain(value)] for n, value in schema.constants.items()],
+        "kinds": [[_plain(name), kind] for name, kind in schema.kinds.items()],
         "reasons": [schema.reasons.get(name, "") for name in schema.names],
         "unknown": schema.unknown,
     }
@@ -49,8 +50,9 @@ def schema_from(data: Mapping[str, Any]) -> Schema:
         raise ValueError("a column stands for a variable that is not there.")
     constants = {_hashable(name): _hashable(value) for name, value in data["constants"]}
     reasons = dict(zip(names, map(str, data["reasons"]), strict=True))
-    container = _container(data["container"], names)
-    return Schema(names, container, variables, place, constants, reasons, str(data["unknown"]))
+    kinds = {_hashable(name): str(kind) for name, kind in data.get("kinds", [])}
+    container, unknown = _container(data["container"], names), str(data["unknown"])
+    return Schema(names, container, variables, place, constants, kinds, reasons, unknown)
 
 
 def _made(data: Any) -> Any:  # noqa: ANN401 - a column, or a part of one
@@ -117,13 +119,20 @@ def _describe_container(container: Container, names: tuple[Hashable, ...]) -> di
     if not frame.implementation.is_pandas_like():
         frame = nw.from_native(frame.to_pandas(), eager_only=True)
     native = frame.to_native()
-    return {"frame": [_describe_dtype(native[name].dtype) for name in names]}
+    entries = [_describe_dtype(native[name].dtype) for name in names]
+    decimal = [n in container.decimals for n in names]
+    return {
+        "frame": [e | {"decimal": True} if d else e for e, d in zip(entries, decimal, strict=True)]
+    }
 
 
 def _describe_dtype(dtype: Any) -> dict[str, Any]:  # noqa: ANN401 - any dtype of pandas
     if str(dtype) == "category":
-        values = [_plain(value) for value in dtype.categories.tolist()]
-        return {"categories": values, "ordered": bool(dtype.ordered)}
+        found = {"ordered": bool(dtype.ordered)}
+        if dtype.categories.dtype.kind in "Mm":
+            moments = dtype.categories.astype(str).tolist()
+            return found | {"categories": moments, "of": str(dtype.categories.dtype)}
+        return found | {"categories": [_plain(value) for value in dtype.categories.tolist()]}
     return {"dtype": str(dtype)}
 
 
@@ -133,11 +142,17 @@ def _container(data: Mapping[str, Any], names: tuple[Hashable, ...]) -> Containe
     series = {}
     for name, entry in zip(names, data["frame"], strict=True):
         if "categories" in entry:
-            dtype = pd.CategoricalDtype(entry["categories"], ordered=bool(entry["ordered"]))
+            values = (
+                pd.Index(entry["categories"]).astype(str(entry["of"]))
+                if "of" in entry
+                else entry["categories"]
+            )
+            dtype = pd.CategoricalDtype(values, ordered=bool(entry["ordered"]))
         else:
             dtype = pd.api.types.pandas_dtype(str(entry["dtype"]))
         series[name] = pd.Series([], dtype=dtype)
-    return FrameContainer(pd.DataFrame(series))
+    decimals = [n for n, e in zip(names, data["frame"], strict=True) if e.get("decimal")]
+    return FrameContainer(pd.DataFrame(series), frozenset(decimals))
 
 
 def _number_type(name: object) -> np.dtype[Any]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from subtractive.tables.column_inference import Constant, Rules, infer_column
 from subtractive.tables.column_types import ColumnType, DataWarning, Ignored, as_column_type
 from subtractive.tables.columns import Column
-from subtractive.tables.containers import ArrayContainer
+from subtractive.tables.containers import ArrayContainer, value_text
 from subtractive.tables.reading import Content, Floats, RawColumn, Table, Values, is_missing
 
 
@@ -19,6 +19,7 @@ class Parts(NamedTuple):
     variables: tuple[Column, ...]
     place: Mapping[Hashable, int]  # of a column among the variables
     constants: Mapping[Hashable, Any]
+    kinds: Mapping[Hashable, str]  # of constants
     reasons: Mapping[Hashable, str]
 
 
@@ -29,7 +30,7 @@ def infer_parts(table: Table, weights: Floats, given: object) -> Parts:
     declared = _declared(given, table.names)
     rules = Rules(weights, not _is_array(table))
     found = {raw.name: infer_column(raw, declared.get(raw.name), rules) for raw in table.columns}
-    constants = {n: f.column.value for n, f in found.items() if isinstance(f.column, Constant)}
+    fixed = {n: f.column for n, f in found.items() if isinstance(f.column, Constant)}
     if not any(isinstance(f.column, Column) for f in found.values()):
         raise ValueError(
             f"every column is constant or set aside ({listed(list(found))}): with n_samples="
@@ -45,7 +46,9 @@ def infer_parts(table: Table, weights: Floats, given: object) -> Parts:
             place[name] = place.get(copies.get(name), len(variables) - 1)
     reasons = {name: reason for name, (_, reason) in found.items()}
     reasons |= {name: f"equals {first!r} in every row" for name, first in copies.items()}
-    parts = Parts(tuple(variables), place, constants, reasons)
+    constants = {name: column.value for name, column in fixed.items()}
+    kinds = {name: column.kind for name, column in fixed.items()}
+    parts = Parts(tuple(variables), place, constants, kinds, reasons)
     _warn(table.names, parts, copies, declared)
     return parts
 
@@ -80,7 +83,7 @@ def _copies(
     copies: dict[Hashable, Hashable] = {}
     firsts: dict[Hashable, list[RawColumn]] = {}
     for raw in columns:
-        if raw.content is Content.OTHER or bool(raw.missing.all()):
+        if raw.content is Content.OTHER or raw.choices is not None or bool(raw.missing.all()):
             continue
         key = (raw.content, declared.get(raw.name), raw.categories, repr(raw.values[:8].tolist()))
         same = [first for first in firsts.get(key, []) if _equal(first.values, raw.values)]
@@ -117,7 +120,8 @@ def _warn(
         )
     for name, value in parts.constants.items():
         warnings.warn(
-            f"column {name!r} is constant: it is modelled as a point mass at {value!r}, and rows "
+            f"column {name!r} is constant: it is modelled as a point mass at "
+            f"{value_text(value, parts.kinds[name])}, and rows "
             "with another value will score -inf. Drop it, or fit on rows in which it varies.",
             DataWarning,
             stacklevel=5,

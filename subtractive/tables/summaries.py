@@ -12,7 +12,7 @@ import torch
 
 from subtractive.inference.evidence import Evidence
 from subtractive.tables.columns import Column, Numeric
-from subtractive.tables.conditions import number, plain
+from subtractive.tables.conditions import TEMPORAL, number, plain
 from subtractive.tables.expectations import (
     Function,
     averaged,
@@ -55,6 +55,31 @@ def moments(view: View) -> pd.DataFrame:
             rows.append((math.nan, math.nan))
     index = pd.Index(view.names)
     return pd.DataFrame(rows, index=index, columns=["mean", "std"], dtype=float)
+
+
+def means(view: View) -> pd.Series:
+    """Means of the columns, those of dates being dates."""
+    found = moments(view)["mean"]
+    asked = {n: found[[n]].to_numpy() for n in temporal(view) if found[n] == found[n]}
+    if not asked:
+        return found
+    moments_ = {name: values[0] for name, values in view.schema.build_series(asked).items()}
+    return pd.Series({**found, **moments_}, index=found.index, name="mean", dtype=object)
+
+
+def spreads(view: View) -> pd.Series:
+    """Standard deviations of the columns, those of dates being durations."""
+    found = moments(view)["std"]
+    asked = [name for name in temporal(view) if found[name] == found[name]]
+    if not asked:
+        return found
+    spans = {name: pd.Timedelta(round(found[name]), unit="us") for name in asked}
+    return pd.Series({**found, **spans}, index=found.index, name="std", dtype=object)
+
+
+def temporal(view: View) -> list[Hashable]:
+    """The columns of dates, times and durations that are left."""
+    return [n for n in view.variables if view.schema.kind(n) in TEMPORAL]
 
 
 def cov(view: View) -> pd.DataFrame:
@@ -175,6 +200,18 @@ def marginals(view: View) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["column", "value", "density", "probability"])
 
 
+def dated(view: View, told: pd.DataFrame) -> pd.DataFrame:
+    """The same with dates, times and durations in place of microseconds."""
+    for name in temporal(view):
+        rows = np.array([one == name for one in told["column"]])
+        values = told.loc[rows, "value"].to_numpy(dtype=np.float64)
+        told["value"] = told["value"].astype(object)
+        told.loc[rows, "value"] = pd.Series(
+            view.schema.build_series({name: values})[name], index=told.index[rows], dtype=object
+        )
+    return told
+
+
 def curve_codes(column: Column) -> Floats:
     """Codes at which the density of a column is told: states, or numbers and atoms."""
     if not isinstance(column, Numeric):
@@ -211,16 +248,16 @@ def dependence(view: View, n_samples: int, random_state: RandomState) -> pd.Data
         return log_weights(view, some) - total
 
     single = {name: score([view.variables[name]]) for name in names}
-    table = pd.DataFrame(0.0, index=names, columns=names)
+    table = np.zeros((len(names), len(names)))
     for i, first in enumerate(names):
-        for second in names[i + 1 :]:
+        for j, second in enumerate(names[:i]):
             places = [view.variables[first], view.variables[second]]
             if places[0] == places[1]:
                 continue
             gain = score(places) - single[first] - single[second]
             value = max(float(gain.mean()), 0.0)
-            table.loc[first, second] = table.loc[second, first] = value
-    return table
+            table[i, j] = table[j, i] = value
+    return pd.DataFrame(table, index=names, columns=names)
 
 
 def _asked(view: View, name: Hashable, what: str) -> tuple[int, Column]:

@@ -79,21 +79,24 @@ class TableQueries(ABC):
         return imputation.impute(self._view(), self._read(X), X, n_draws, random_state)
 
     def mean(self, given: Given = None) -> pd.Series:
-        """Means of the columns; NaN where values are not numbers."""
-        return summaries.moments(self._view().given(given))["mean"]
+        """Means of the columns, of dates too; NaN where values are categories."""
+        return summaries.means(self._view().given(given))
 
     def std(self, given: Given = None) -> pd.Series:
-        """Standard deviations of the columns; NaN where values are not numbers."""
-        return summaries.moments(self._view().given(given))["std"]
+        """Standard deviations, those of dates being durations; NaN where values are categories."""
+        return summaries.spreads(self._view().given(given))
 
     def cov(self, given: Given = None) -> pd.DataFrame:
-        """Covariances of the columns; NaN where values are not numbers."""
+        """Covariances of the columns, dates in microseconds; NaN where values are categories."""
         return summaries.cov(self._view().given(given))
 
     def expectation(
         self, column: Hashable, function: Callable[[Any], Any], given: Given = None
     ) -> float:
-        """E[f(column) | given], f being a function of an array of the column's values."""
+        """E[f(column) | given], f being a function of an array of the column's values.
+
+        Dates, times and durations are in microseconds there, dates since 1970.
+        """
         return summaries.expectation(self._view().given(given), column, function)
 
     def cdf(self, column: Hashable, points: object, given: Given = None) -> pd.Series:
@@ -119,8 +122,12 @@ class TableQueries(ABC):
         return summaries.mode(self._view().given(given), random_state)
 
     def marginals(self, given: Given = None) -> pd.DataFrame:
-        """Densities of all columns at many values, and probabilities of states and atoms."""
-        return summaries.marginals(self._view().given(given))
+        """Densities of all columns at many values, and probabilities of states and atoms.
+
+        Dates and durations have densities per microsecond.
+        """
+        view = self._view().given(given)
+        return summaries.dated(view, summaries.marginals(view))
 
     def dependence(
         self, given: Given = None, *, n_samples: int = 1000, random_state: RandomState = 0

@@ -9,6 +9,8 @@ import pytest
 import torch
 from frames import quick
 
+import subtractive as sub
+
 COUNT = 80
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=COUNT)
@@ -129,3 +131,80 @@ def test_columns_are_those_of_the_fit_in_their_order(call, what, asked):
     for table in (FRAME.assign(more=1.0), FRAME[["b", "a", "c"]], FRAME[["a", "b"]]):
         with pytest.raises(ValueError, match="feature names should match|needs the columns"):
             call(asked[what], table)
+
+
+DAY = datetime.date(2020, 1, 1)
+LATER = datetime.date(2021, 1, 1)
+TYPED = {
+    "booleans with gaps": ([True, None, False, True], object, bool),
+    "decimals": ([decimal.Decimal(v) for v in ("1.25", "0.10", "7.00", "3.5")], object, None),
+    "decimals with gaps": (
+        [decimal.Decimal("1.25"), None, decimal.Decimal("7")] * 2,
+        object,
+        None,
+    ),
+    "categories of dates": (pd.Categorical(pd.to_datetime([DAY, LATER] * 2)), None, pd.Timestamp),
+    "sparse numbers": (pd.arrays.SparseArray([0.0, 1.5, 0.0, 2.5]), None, float),
+    "a constant date": ([DAY] * 4, object, datetime.date),
+    "a constant time": ([datetime.time(3)] * 4, object, datetime.time),
+    "a constant boolean": ([True, None] * 2, object, bool),
+    "a constant decimal": ([decimal.Decimal("1.5")] * 4, object, decimal.Decimal),
+}
+
+
+@pytest.mark.parametrize("what", TYPED)
+def test_values_come_back_as_what_they_were(what, tmp_path):
+    values, dtype, kind = TYPED[what]
+    column = pd.Series(np.resize(np.asarray(values, dtype=object), COUNT))
+    column = column.astype(dtype or getattr(values, "dtype", None))
+    frame = pd.DataFrame({"x": X, "y": column})
+    model = quick(n_components=2, structure="binary").fit(frame)
+    assert "y" not in model.schema_.aside
+    drawn, filled = model.sample(20, random_state=0), model.impute(frame)
+    known = column.notna()
+    assert filled.y[known].tolist() == column[known].tolist()
+    for table in (drawn, filled):
+        assert table.y.dtype == column.dtype
+        assert not table.y.isna().any()
+        assert all(isinstance(value, kind or decimal.Decimal) for value in table.y)
+    path = tmp_path / "model.safetensors"
+    model.save(path)
+    pd.testing.assert_frame_equal(sub.load(path).sample(20, random_state=0), drawn)
+
+
+def test_a_constant_date_is_known_by_its_date():
+    frame = pd.DataFrame({"x": X, "day": [DAY] * COUNT})
+    with pytest.warns(sub.DataWarning, match="point mass at 2020-01-01"):
+        model = quick(n_components=2).fit(frame)
+    assert model.schema_.to_frame().loc["day", "support"] == "2020-01-01"
+    assert model.probability({"day": [DAY]}) == 1
+    assert model.probability({"day": (DAY, None)}) == 1
+    assert model.probability({"day": "2021-01-01"}) == 0
+    assert model.ask("P(x > 0 | day = 2020-01-01)").probability == model.probability(
+        {"x": (0.0, None)}
+    )
+
+
+def test_means_of_dates_are_dates():
+    frame = pd.DataFrame({"x": X, "at": pd.to_datetime(MOMENTS), "took": COLUMNS["gap"]})
+    model = quick(n_components=2, structure="chow-liu").fit(frame)
+    mean, std = model.mean(), model.std()
+    assert abs(mean["at"] - frame["at"].mean()) < frame["at"].std()
+    assert mean["at"].tzinfo is not None
+    assert isinstance(mean["took"], pd.Timedelta)
+    assert abs(std["at"] / frame["at"].std() - 1) < 0.5
+    told = model.marginals()
+    assert isinstance(told.value[told.column == "at"].iloc[0], pd.Timestamp)
+
+
+def test_names_of_columns_may_be_tuples():
+    frame = pd.DataFrame({("a", 1): X, ("a", 2): X + RANDOM.normal(size=COUNT)})
+    model = quick(n_components=2).fit(frame)
+    assert model.dependence(n_samples=20).shape == (2, 2)
+    assert model.cov().loc[("a", 1), ("a", 2)] == model.cov().loc[("a", 2), ("a", 1)]
+
+
+def test_texts_most_of_which_occur_once_are_set_aside():
+    frame = pd.DataFrame({"x": X, "name": [f"car {min(i, 59)}" for i in range(COUNT)]})
+    with pytest.warns(sub.DataWarning, match="60 different texts: free text"):
+        assert quick(n_components=2).fit(frame).schema_.aside == ("name",)
