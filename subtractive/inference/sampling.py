@@ -7,7 +7,7 @@ drawn becomes part of the environment of the regions visited later.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,7 +20,11 @@ from subtractive.circuits.reference_path import ReferencePath
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside, numbers_per_row
-from subtractive.inference.vector_descent import descend_by_vectors, has_shared_grams
+from subtractive.inference.vector_descent import (
+    descend_by_vectors,
+    has_shared_grams,
+    has_vectors,
+)
 from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.inputs.window_sampling import Form, draw_in_window
 from subtractive.numerics.inversion import choose_cell
@@ -30,6 +34,9 @@ from subtractive.numerics.signed_log import SignedLog, signed_log
 from subtractive.numerics.transforms import full_precision
 from subtractive.regions.folding import FoldedSchedule, divide_leaves, root_of, traverse
 
+# Numbers that one block of rows may hold, where a row holds a few vectors.
+BLOCK = 2**25
+
 
 @torch.no_grad()
 def sample_square(
@@ -37,11 +44,24 @@ def sample_square(
 ) -> Tensor:
     """Rows (n, d) from Σ_s |c_s|², each given the observed values of its row of evidence."""
     x = evidence.x.double()
-    is_shared = len(evidence.shared()) < len(evidence)  # then few numbers for each row are enough
-    more = numbers_per_row(circuit) // 6 if is_shared else numbers_per_row(circuit)
-    for rows, schedule in blocks(circuit, evidence, square_leaf, more_per_row=more):
+    for rows, schedule in _square_blocks(circuit, evidence):
         x = x.index_copy(0, rows, _draw_block(circuit, evidence.rows(rows), schedule, generator))
     return x
+
+
+def _square_blocks(
+    circuit: Circuit, evidence: Evidence
+) -> Iterator[tuple[Tensor, FoldedSchedule]]:
+    """Rows to draw together. Where all are given the same, few numbers for each are enough."""
+    shared, more = evidence.shared(), numbers_per_row(circuit)
+    if len(shared) == len(evidence):
+        yield from blocks(circuit, evidence, square_leaf, more_per_row=more)
+    elif not has_vectors(circuit):
+        yield from blocks(circuit, evidence, square_leaf, more_per_row=more // 6)
+    else:
+        _, schedule = next(iter(blocks(circuit, shared, square_leaf)))
+        step = max(1, BLOCK // (more // 6))
+        yield from ((rows, schedule) for rows in torch.arange(len(evidence)).split(step))
 
 
 def _draw_block(

@@ -24,15 +24,18 @@ from subtractive.numerics.transforms import full_precision
 LEAST_ROWS = 256
 
 
+def has_vectors(circuit: Circuit) -> bool:
+    """Whether this way down is possible where what is integrated out is the same for all rows."""
+    is_elementwise = all(layer.is_elementwise for layer in circuit.sum_layers)
+    layers = (*circuit.sum_layers, *circuit.input_layers)
+    return is_elementwise and not any(p.is_complex() for m in layers for p in m.parameters())
+
+
 def has_shared_grams(inside: Inside) -> bool:
     """Whether this way down is possible, and pays."""
-    if inside.num_rows < LEAST_ROWS:
+    if inside.num_rows < LEAST_ROWS or not has_vectors(inside.circuit):
         return False
-    is_elementwise = all(layer.is_elementwise for layer in inside.circuit.sum_layers)
-    grams = (m for m in inside.messages.values() if m.is_gram)
-    return is_elementwise and all(
-        gram.shape[1] == 1 and not gram.dtype.is_complex for gram in grams
-    )
+    return all(m.shape[1] == 1 for m in inside.messages.values() if m.is_gram)
 
 
 @full_precision

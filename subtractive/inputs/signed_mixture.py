@@ -6,6 +6,7 @@ them whose weights may be negative, although the sum is not.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -24,6 +25,8 @@ _NUM_SCOUTS = 1024
 # Of so many rows, distribution functions are interpolated by polynomials inside their cells: to
 # twelve digits, if the last coefficients are so small.
 _MANY_ROWS, _DEGREE, _SMOOTH = 256, 13, 1e-13
+# Newton steps there, of which the next would be about the square of the last.
+_STEPS, _SMALL_STEP = 4, 1e-8
 
 
 class SignedMixture(NamedTuple):
@@ -148,6 +151,7 @@ def _curves(edges: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
     return values @ (transform @ _powers(_DEGREE).to(mean))
 
 
+@functools.cache
 def _powers(degree: int) -> Tensor:
     """The coefficients (q, q) of Chebyshev polynomials, one per row, from the constant up."""
     rows = np.zeros((degree + 1, degree + 1))
@@ -175,8 +179,7 @@ def _on_curves(
     is_rough = last.amax(-1) > _SMOOTH * total
     terms = coefficients.mT.contiguous()  # (q, n)
 
-    def cumulative(t: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        some = terms if len(rows) == len(target) else terms[:, rows]
+    def cumulative(t: Tensor, some: Tensor) -> tuple[Tensor, Tensor]:
         y = 2 * t - 1
         value, slope = some[-1], torch.zeros_like(y)
         for term in reversed(some[:-1].unbind()):
@@ -184,8 +187,21 @@ def _on_curves(
             value = torch.addcmul(term, value, y)
         return value, 2 * slope
 
-    low, high = torch.zeros_like(target), torch.ones_like(target)
-    share = invert(cumulative, target, low, high, start)
+    share, step = start.clamp(0, 1), torch.zeros_like(start)
+    for _ in range(_STEPS):  # cells are so small that Newton's method needs no bracket
+        value, slope = cumulative(share, terms)
+        step = (target - value) / slope
+        share = (share + step).clamp(0, 1)
+    rows = (~(step.abs() <= _SMALL_STEP)).nonzero()[:, 0]
+    if len(rows):
+        low, high = torch.zeros(len(rows), dtype=share.dtype), share.new_ones(len(rows))
+        share[rows] = invert(
+            lambda t, some: cumulative(t, terms[:, rows[some]]),
+            target[rows],
+            low,
+            high,
+            start[rows],
+        )
     return share, is_rough.nonzero()[:, 0]
 
 

@@ -8,7 +8,7 @@ import torch
 from registry import FAMILIES, GRAPHS, LAYERS, build, every_kind, points
 
 import subtractive as sub
-from subtractive.inference import marginal
+from subtractive.inference import marginal, sampling
 from subtractive.inference.evidence import Evidence, make_evidence
 from subtractive.inference.outside import descend, inside
 from subtractive.inference.sampling import sample_square
@@ -272,6 +272,7 @@ def test_blocks_of_rows_are_samples_one_after_the_other(graph, monkeypatch):
     generator = seeded()
     one_by_one = torch.cat([p.sample(1, generator=generator) for _ in range(20)])
     monkeypatch.setattr(marginal, "_BLOCK", 1)
+    monkeypatch.setattr(sampling, "BLOCK", 1)
     together = p.sample(20, generator=seeded())
     torch.testing.assert_close(together, one_by_one, rtol=0, atol=1e-9)
 
@@ -287,6 +288,7 @@ def test_rows_are_drawn_in_blocks_that_bound_the_memory(monkeypatch):
 
     monkeypatch.setattr(quadratic_form_sampling, "quadratic", watched)
     monkeypatch.setattr(marginal, "_BLOCK", 2**16)
+    monkeypatch.setattr(sampling, "BLOCK", 2**16)
     p.sample(500)
     assert 500 > max(sizes) > 1
     assert sum(sizes) == 500 * 4
