@@ -8,7 +8,8 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from subtractive.plots.labels import short
-from subtractive.tables.reading import Content, RawColumn
+from subtractive.tables.cell_values import Content
+from subtractive.tables.reading import RawColumn
 
 MINUS, INFINITY, NOTHING = "\u2212", "\u221e", "\u2013"  # typographic, as prose has them
 

@@ -14,9 +14,10 @@ from scipy.special import log_softmax
 
 from subtractive.inputs.gaussian import Gaussian
 from subtractive.tables import queries
+from subtractive.tables.cell_values import Content
 from subtractive.tables.effort import seconds_of
 from subtractive.tables.model_selection import learn_table
-from subtractive.tables.reading import Content, Floats, RawColumn, Table
+from subtractive.tables.reading import Floats, RawColumn, Table
 from subtractive.tables.recipe import Recipe
 from subtractive.tables.schema import Schema
 from subtractive.tables.view import View

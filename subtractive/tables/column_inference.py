@@ -10,11 +10,12 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from scipy.special import ndtr, pdtrc
 
+from subtractive.tables.cell_values import Content
 from subtractive.tables.column_types import Categories, ColumnType, Continuous, Ignored
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.grids import Grid, find_grid, step_text
 from subtractive.tables.normal_scores import normal_scores
-from subtractive.tables.reading import Content, Floats, RawColumn, Values, check_finite
+from subtractive.tables.reading import Floats, RawColumn, Values, check_finite
 from subtractive.tables.text_dates import find_format, parse_dates
 from subtractive.tables.transforms import affine
 

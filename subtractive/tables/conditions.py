@@ -17,9 +17,10 @@ import pandas as pd
 import torch
 
 from subtractive.inference.evidence import Evidence
+from subtractive.tables.cell_values import number_of
 from subtractive.tables.code_sets import CodeSet, Sets, both
 from subtractive.tables.columns import Column, Numeric, States
-from subtractive.tables.reading import number_of, read_mapping
+from subtractive.tables.reading import read_mapping
 from subtractive.tables.schema import Schema
 from subtractive.tables.text_dates import parse_dates
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy.typing as npt
 AnyTable: TypeAlias = Any  # an array, or a data frame of any library
 Arrays: TypeAlias = Mapping[Hashable, npt.NDArray[Any]]  # by column, (n,) each
 
+_TINY = 1e-30  # a bound is just beside what it excludes
 DAY = 86_400_000_000  # in microseconds
 _TEMPORAL = (nw.Datetime, nw.Date, nw.Duration, nw.Time)
 
@@ -127,6 +129,13 @@ def value_text(value: Any, kind: str) -> str:  # noqa: ANN401 - a number or a te
     if kind in ("date", "time", "duration"):
         return str(as_objects(np.array([float(value)]), kind)[0])
     return repr(bool(value) if kind == "boolean" else value)
+
+
+def number_text(value: float, kind: str) -> str:
+    """A number of a column, in few digits."""
+    if math.isfinite(value) and kind in ("date", "time", "duration"):
+        return value_text(value, kind)
+    return "0" if abs(value) < _TINY else f"{value:.6g}"
 
 
 def is_decimal(values: list[Any]) -> bool:

@@ -9,8 +9,9 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
+from subtractive.tables.cell_values import Content
 from subtractive.tables.containers import AnyTable
-from subtractive.tables.reading import Content, Floats, RawColumn, Table, is_missing
+from subtractive.tables.reading import Floats, RawColumn, Table, is_missing
 from subtractive.tables.validation import read_table
 
 # A rule needs so many rows that could have broken it.

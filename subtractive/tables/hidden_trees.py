@@ -35,7 +35,7 @@ from subtractive.regions.chow_liu import chow_liu_tree
 from subtractive.regions.trees import flat
 from subtractive.tables.covariance_groups import Grouped, best_group
 from subtractive.tables.effort import Budget
-from subtractive.tables.scale_limits import limit_scales, scale_limits
+from subtractive.tables.scale_limits import limit_scales, limit_shares, scale_limits
 from subtractive.tables.training_data import Data
 from subtractive.tables.training_rows import DitheredBatches, Rows
 
@@ -254,6 +254,7 @@ class HiddenTrees:
 
     def _limit(self, density: Density) -> None:
         limit_scales(density, self.limits, 1)
+        limit_shares(density, float(self.train.weights.sum()))
 
     def _is_better(self, scores: Tensor, others: Tensor, by: float) -> bool:
         """Whether held-out rows prefer scores (n,) to others, by so many nats per column."""

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from subtractive.tables.cell_values import Content
 from subtractive.tables.code_sets import Sets
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.conditions import TEMPORAL
@@ -30,14 +31,7 @@ from subtractive.tables.queries import (
     sample_count,
     with_rows,
 )
-from subtractive.tables.reading import (
-    Content,
-    Floats,
-    RandomState,
-    Table,
-    Values,
-    is_missing,
-)
+from subtractive.tables.reading import Floats, RandomState, Table, Values, is_missing
 from subtractive.tables.schema import Encoded
 from subtractive.tables.text_dates import format_dates
 from subtractive.tables.view import View

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
-from numbers import Number
 from typing import Any, NamedTuple, TypeAlias
 
 import narwhals.stable.v2 as nw
 import numpy as np
 import numpy.typing as npt
 
+from subtractive.tables.cell_values import Content, content_of, is_gone, number_of
 from subtractive.tables.containers import (
     AnyTable,
     ArrayContainer,
@@ -31,24 +29,6 @@ LARGEST_WHOLE = 2**53
 # Beyond it powers of numbers overflow.
 _LARGEST_NUMBER = 1e300
 TOO_LARGE = "its whole numbers are beyond 2**53, where double precision cannot tell them apart"
-
-
-class Content(Enum):
-    """What a column holds."""
-
-    REAL = "numbers"
-    WHOLE = "whole numbers"
-    BOOLEAN = "booleans"
-    TEXT = "categories"
-    DATE = "dates"  # in microseconds since 1970, as are
-    DURATION = "durations"
-    TIME = "times of the day"  # since midnight
-    OTHER = "other objects"
-
-    @property
-    def is_number(self) -> bool:
-        """Whether values of it are kept as numbers."""
-        return self not in (Content.TEXT, Content.OTHER)
 
 
 @dataclass(frozen=True)
@@ -180,7 +160,7 @@ def _read_numbers(series: nw.Series[Any], name: Hashable) -> RawColumn:
     dtype = series.dtype
     whole = dtype.is_integer()
     ends = (series.min(), series.max()) if whole else ()
-    if any(not _is_gone(end) and abs(int(end)) > LARGEST_WHOLE for end in ends):
+    if any(not is_gone(end) and abs(int(end)) > LARGEST_WHOLE for end in ends):
         return _other(_listed(series), name, TOO_LARGE)
     values = np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
     if dtype == nw.Boolean:
@@ -209,8 +189,8 @@ def read_objects(values: Sequence[object], name: Hashable) -> RawColumn:
     """A column of plain Python objects, which must be alike to be modelled."""
     if (censored := _read_intervals(values, name) or _read_choices(values, name)) is not None:
         return censored
-    present = [value for value in values if not _is_gone(value)]
-    contents = {_content_of_one(value) for value in present}
+    present = [value for value in values if not is_gone(value)]
+    contents = {content_of(value) for value in present}
     if contents == {Content.REAL, Content.WHOLE}:
         contents = {Content.REAL}
     if not contents:
@@ -223,7 +203,7 @@ def read_objects(values: Sequence[object], name: Hashable) -> RawColumn:
         return _other(values, name, TOO_LARGE)
     if content is Content.TEXT:
         return RawColumn(name, _objects(values), content)
-    numbers = [np.nan if _is_gone(value) else number_of(value) for value in values]
+    numbers = [np.nan if is_gone(value) else number_of(value) for value in values]
     return RawColumn(name, np.array(numbers, dtype=np.float64), content)
 
 
@@ -288,52 +268,14 @@ def _ends(value: Any) -> list[float] | None:  # noqa: ANN401 - any cell
     return [low, high, *are_open] if low <= high else None
 
 
-def number_of(value: Any) -> float:  # noqa: ANN401 - whatever a table holds
-    """A number, or what a date, a time or a duration is in microseconds."""
-    if isinstance(value, np.datetime64 | np.timedelta64):
-        return float(value.astype(f"{value.dtype.kind}8[us]").astype(np.int64))
-    if isinstance(value, datetime.time):
-        seconds = 3600 * value.hour + 60 * value.minute + value.second
-        return float(seconds * 10**6 + value.microsecond)
-    if isinstance(value, datetime.timedelta):
-        return float(value // datetime.timedelta(microseconds=1))
-    if isinstance(value, datetime.date):
-        moment = value if isinstance(value, datetime.datetime) else None
-        moment = moment or datetime.datetime.combine(value, datetime.time())
-        aware = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
-        return number_of(aware - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC))
-    return float(value)
-
-
 def is_large_whole(value: object) -> bool:
     """Whether a cell is a whole number that double precision may not tell from others."""
     return isinstance(value, int | np.integer) and abs(int(value)) > LARGEST_WHOLE
 
 
-def _content_of_one(value: object) -> Content:
-    kinds: tuple[tuple[Any, Content], ...] = (
-        (bool | np.bool_, Content.BOOLEAN),
-        (str, Content.TEXT),
-        (datetime.timedelta | np.timedelta64, Content.DURATION),
-        (datetime.date | np.datetime64, Content.DATE),
-        (datetime.time, Content.TIME),
-        (int | np.integer, Content.WHOLE),
-        (complex | np.complexfloating, Content.OTHER),
-        (Number, Content.REAL),
-    )
-    return next((content for kind, content in kinds if isinstance(value, kind)), Content.OTHER)
-
-
-def _is_gone(value: object) -> bool:
-    """Whether a plain object stands for nothing: None, NaN, or a library's own sign for it."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, float | np.floating) and bool(np.isnan(value))
-
-
 def _objects(values: Sequence[object]) -> Values:
     array = np.empty(len(values), dtype=object)
-    array[:] = [None if _is_gone(value) else value for value in values]
+    array[:] = [None if is_gone(value) else value for value in values]
     return array
 
 

@@ -1,4 +1,4 @@
-"""Limits of the widths of Gaussians: no column is known more finely than it was recorded."""
+"""Limits of what units say: no Gaussian finer than its column, no state less than possible."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from subtractive.densities.base import Density
+from subtractive.inputs.categorical import Categorical
 from subtractive.inputs.layer import InputLayer
 from subtractive.tables.columns import LEAST_SCALE, Column, Numeric
 from subtractive.tables.transforms import NormalScores
@@ -53,3 +54,17 @@ def limit_scales(density: Density, limits_of: Tensor, power: int) -> None:
             layer.get_tensor("log_scale").clamp_(min=half)
         else:
             tensor.clamp_(min=math.log(math.sqrt(power) * LEAST_CONDITIONAL))
+
+
+@torch.no_grad()
+def limit_shares(density: Density, num_rows: float) -> None:
+    """Raise, in place, the shares of states that are next to nothing in a unit.
+
+    The least share of v states is that of one row more than there are, spread over all of them,
+    1 / (v (n + 1)): a level that was declared and never seen is as probable as that.
+    """
+    for layer in density.modules():
+        if isinstance(layer, InputLayer) and isinstance(layer.family, Categorical):
+            logits = layer.get_tensor("logits")
+            least = -math.log(layer.family.num_states * (num_rows + 1))
+            logits.copy_(logits.log_softmax(-1).clamp(min=least))

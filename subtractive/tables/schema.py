@@ -15,18 +15,24 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from subtractive.tables.cell_values import Content
 from subtractive.tables.code_sets import CodeSet
 from subtractive.tables.column_types import DataWarning
 from subtractive.tables.columns import Column, Numeric, States
-from subtractive.tables.containers import AnyTable, Container, as_objects, value_text
+from subtractive.tables.containers import (
+    AnyTable,
+    Container,
+    as_objects,
+    number_text,
+    value_text,
+)
 from subtractive.tables.grids import step_text
-from subtractive.tables.reading import Content, Floats, RawColumn, Table, Values, check_finite
+from subtractive.tables.reading import Floats, RawColumn, Table, Values, check_finite
 from subtractive.tables.schema_inference import infer_parts, listed
 from subtractive.tables.text_dates import format_dates, parse_dates
 from subtractive.tables.validation import check_weights, read_table
 
 ERROR, MISSING = "error", "missing"  # what a value means that no row of training had
-_TINY = 1e-30
 
 
 class Encoded(NamedTuple):
@@ -117,7 +123,7 @@ class Schema:
         return States(name, self.kinds.get(name, "constant"), (self.constants[name],))
 
     def kind(self, name: Hashable) -> str:
-        """What a column that is modelled, or constant, holds."""
+        """What a column holds."""
         return (self.constant(name) if name in self.constants else self.column(name)).kind
 
     def encode(self, columns: Sequence[RawColumn], num_rows: int) -> Encoded:
@@ -286,7 +292,7 @@ def _describe_numbers(column: Numeric) -> dict[str, str]:
         low, high = column.grid.ceil(low), column.grid.floor(high)
     low, high = min((low, *column.atoms)), max((high, *column.atoms))
     is_time = column.kind in ("date", "time", "duration")
-    ends = [_value_text(column, end) for end in (low, high)]
+    ends = [number_text(end, column.kind) for end in (low, high)]
     support = "the line" if math.isinf(low) and math.isinf(high) else " to ".join(ends)
     resolution = "" if column.grid is None else step_text(column.grid.step, is_time=is_time)
     if column.grid is not None and column.grid.levels:
@@ -294,15 +300,8 @@ def _describe_numbers(column: Numeric) -> dict[str, str]:
     return {
         "support": support,
         "resolution": resolution,
-        "atoms": ", ".join(_value_text(column, atom) for atom in column.atoms),
+        "atoms": ", ".join(number_text(atom, column.kind) for atom in column.atoms),
     }
-
-
-def _value_text(column: Numeric, value: float) -> str:
-    """A number of a column as a person writes it."""
-    if math.isfinite(value) and column.kind in ("date", "time", "duration"):
-        return value_text(value, column.kind)
-    return "0" if abs(value) < _TINY else f"{value:.6g}"  # a bound is just beside what it excludes
 
 
 def _add(

@@ -6,11 +6,12 @@ import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from subtractive.tables.cell_values import Content
 from subtractive.tables.column_inference import Constant, Rules, infer_column
 from subtractive.tables.column_types import ColumnType, DataWarning, Ignored, as_column_type
 from subtractive.tables.columns import Column
 from subtractive.tables.containers import ArrayContainer, value_text
-from subtractive.tables.reading import Content, Floats, RawColumn, Table, Values, is_missing
+from subtractive.tables.reading import Floats, RawColumn, Table, Values, is_missing
 
 
 class Parts(NamedTuple):

@@ -137,7 +137,7 @@ def row_means(view: View, evidence: Evidence, others: dict[int, Function]) -> di
 
 def expectation(view: View, name: Hashable, function: Callable[[Any], Any]) -> float:
     """E[f(column)] given what is given."""
-    place, column = _asked(view, name, "expectation")
+    place, column = distribution_of(view, name, "expectation")
 
     def of_codes(codes: Floats) -> Floats:
         values = column.numbers(codes) if isinstance(column, Numeric) else column.decode(codes)
@@ -149,7 +149,7 @@ def expectation(view: View, name: Hashable, function: Callable[[Any], Any]) -> f
 
 def cdf(view: View, name: Hashable, points: object) -> pd.Series:
     """P(column <= t) at points t."""
-    place, column = _asked(view, name, "cdf")
+    place, column = distribution_of(view, name, "cdf")
     listed = list(np.atleast_1d(np.asarray(plain(points), dtype=object)))
     values = np.array([number(point, column, name) for point in listed])
     if isinstance(column, Numeric):
@@ -157,7 +157,7 @@ def cdf(view: View, name: Hashable, points: object) -> pd.Series:
         heights = cumulative(view.density, view.evidence, {place: codes})[place]
     else:
         numbers = _numbers_of_states(column)
-        shares = _state_probabilities(view, place, column)
+        shares = state_probabilities(view, place, column)
         heights = np.array([shares[numbers <= value].sum() for value in values])
     return pd.Series(heights, index=pd.Index(listed, name=name), name="cdf")
 
@@ -166,7 +166,7 @@ def quantiles(view: View, names: Sequence[Hashable] | None, levels: object) -> p
     """Quantiles of some columns, or of all columns of numbers, one row per level."""
     row = check_levels(levels)
     asked = [name for name in view.variables if _is_number(view, name)] if names is None else names
-    places = {name: _asked(view, name, "quantile") for name in asked}
+    places = {name: distribution_of(view, name, "quantile") for name in asked}
     numeric = [place for place, column in places.values() if isinstance(column, Numeric)]
     codes = quantile_codes(view.density, view.evidence, numeric, row) if numeric else {}
     table = {}
@@ -174,7 +174,7 @@ def quantiles(view: View, names: Sequence[Hashable] | None, levels: object) -> p
         if isinstance(column, Numeric):
             table[name] = column.decode(snapped(column, codes[place]))
         else:
-            shares = _state_probabilities(view, place, column)
+            shares = state_probabilities(view, place, column)
             table[name] = state_quantiles(column, shares, row)
     columns = view.schema.build_series(table)
     return pd.DataFrame(columns, index=pd.Index(row, name="level"))
@@ -260,7 +260,8 @@ def dependence(view: View, n_samples: int, random_state: RandomState) -> pd.Data
     return pd.DataFrame(table, index=names, columns=names)
 
 
-def _asked(view: View, name: Hashable, what: str) -> tuple[int, Column]:
+def distribution_of(view: View, name: Hashable, what: str) -> tuple[int, Column]:
+    """The variable of a column whose value is not known, and the column as it is modelled."""
     view.schema.check_names([name], what)
     if name not in view.variables:
         raise ValueError(f"the value of column {name!r} is known: it has no distribution left.")
@@ -268,7 +269,8 @@ def _asked(view: View, name: Hashable, what: str) -> tuple[int, Column]:
     return place, view.schema.variables[place]
 
 
-def _state_probabilities(view: View, place: int, column: Column) -> Floats:
+def state_probabilities(view: View, place: int, column: Column) -> Floats:
+    """The probabilities of all states of a column, (v,)."""
     count = column.family(signed=True).num_states or 0
 
     def indicators(codes: Floats) -> Floats:

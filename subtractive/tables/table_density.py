@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 import pandas as pd
 
-from subtractive.tables import asking, checks, imputation, queries, summaries
+from subtractive.tables import asking, checks, imputation, intervals, queries, summaries
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.display import view_html, view_text
 from subtractive.tables.reading import Floats, RandomState, Table
@@ -112,10 +112,12 @@ class TableQueries(ABC):
         return summaries.quantiles(self._view().given(given), None, levels)
 
     def interval(self, column: Hashable, level: float = 0.9, given: Given = None) -> pd.Series:
-        """The values between which a column is with this probability, as much on either side."""
-        ends = [(1 - level) / 2, (1 + level) / 2]
-        found = self.quantile(column, ends, given)
-        return pd.Series(found.to_numpy(), index=["low", "high"], name=column)
+        """The values between which, both included, a column is with at least this probability.
+
+        As much is outside on either side. Where a column has a grid or atoms, an interval of
+        whole cells holds more; it is then as short as neither end can be moved inside.
+        """
+        return intervals.interval(self._view().given(given), column, level)
 
     def mode(self, given: Given = None, *, random_state: RandomState = 0) -> pd.Series:
         """A row of high density, the best of many samples: it may miss the highest."""

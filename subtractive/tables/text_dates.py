@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from subtractive.tables.reading import Floats, Values, is_missing, number_of
+from subtractive.tables.cell_values import number_of
+from subtractive.tables.reading import Floats, Values, is_missing
 
 _DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y")
 _WORDED = ("%d %b %Y", "%d %B %Y", "%d-%b-%Y", "%b %d %Y", "%b %d, %Y", "%B %d, %Y", "%Y-%m")

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import subtractive as sub
-from subtractive.tables.reading import Content, read_mapping
+from subtractive.tables.cell_values import Content
+from subtractive.tables.reading import read_mapping
 from subtractive.tables.validation import read_table
 
 LARGE = {
