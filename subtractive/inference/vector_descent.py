@@ -26,16 +26,16 @@ LEAST_ROWS = 256
 
 def has_vectors(circuit: Circuit) -> bool:
     """Whether this way down is possible where what is integrated out is the same for all rows."""
-    is_elementwise = all(layer.is_elementwise for layer in circuit.sum_layers)
-    layers = (*circuit.sum_layers, *circuit.input_layers)
-    return is_elementwise and not any(p.is_complex() for m in layers for p in m.parameters())
+    layers = circuit.sum_layers
+    return all(layer.is_elementwise and not layer.weights().is_complex() for layer in layers)
 
 
 def has_shared_grams(inside: Inside) -> bool:
     """Whether this way down is possible, and pays."""
     if inside.num_rows < LEAST_ROWS or not has_vectors(inside.circuit):
         return False
-    return all(m.shape[1] == 1 for m in inside.messages.values() if m.is_gram)
+    grams = (m for m in inside.messages.values() if m.is_gram)
+    return all(gram.shape[1] == 1 and not gram.dtype.is_complex for gram in grams)
 
 
 @full_precision

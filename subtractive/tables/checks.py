@@ -21,7 +21,7 @@ from subtractive.tables.reading import Floats, Values
 from subtractive.tables.receipts import LEAST_ROWS, Check, Matches, Receipt
 from subtractive.tables.remembered_counts import RememberedCounts
 from subtractive.tables.schema import Schema
-from subtractive.tables.training_rows import Rows
+from subtractive.tables.training_rows import Rows, recode
 from subtractive.tables.view import View
 from subtractive.tables.written import TEMPORAL, written
 
@@ -173,6 +173,19 @@ def remember(view: View, columns: Sequence[Column], rows: Rows, held_out: Rows |
     codes = _recoded(columns, view.schema.variables, some)
     found = check(view, codes, weights, AFTER_FIT, seed=0)
     return Memory(found if found.receipts else None, counts)
+
+
+@torch.no_grad()
+def served_score(view: View, columns: Sequence[Column], held_out: Rows) -> float:
+    """The mean score of held-out rows, codes of ``columns``, as ``score_samples`` tells it.
+
+    Training may have scored them in single precision, or by parts of the model.
+    """
+    rows = held_out
+    if view.schema.variables is not columns:
+        rows = recode(held_out, columns, view.schema.variables)
+    scores = view.density.log_prob(rows.x) + rows.log_abs_det_jacobian
+    return float((rows.weights * scores).sum() / rows.weights.sum())
 
 
 def as_counts(weights: Floats) -> Floats:

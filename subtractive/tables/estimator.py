@@ -274,9 +274,10 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         finally:
             if selection.best.learned is not None:
                 self._keep(schema, selection.best.learned)
-        held_out = split(rows, recipe.validation_fraction, seed)[1]
-        memory = checks.remember(self._view(), schema.variables, rows, held_out)
-        self.check_, self.counts_ = memory
+        held_out, own = split(rows, recipe.validation_fraction, seed)[1], schema.variables
+        if held_out is not None:
+            self.history_.best_score = checks.served_score(self._view(), own, held_out)
+        self.check_, self.counts_ = checks.remember(self._view(), own, rows, held_out)
         self.history_.agreement = None if self.check_ is None else self.check_.share
 
     def _learn_pieces(self, pieces: Pieces, size: int, recipe: Recipe) -> None:

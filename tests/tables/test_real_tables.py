@@ -1,5 +1,6 @@
 """Real tables, as they come: they fit, score finitely, and answer as their held-out rows do."""
 
+import itertools
 import os
 from pathlib import Path
 
@@ -49,13 +50,23 @@ def test_every_table_fits_as_it_comes_and_scores_finitely(name):
             assert draws[column].min() >= 0
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_scores_are_what_validation_saw(name):
+SETTINGS = {
+    "squares": {"n_components": 4, "max_epochs": 1, "structure": "chow-liu"},
+    "defaults": {"effort": 0.5},
+}
+CHEAP = {("squares", name) for name in TABLES}
+CHEAP |= {("defaults", name) for name in ("survey", "cars", "airquality", "weather")}
+CASES = [
+    pytest.param(*case, marks=() if case in CHEAP else pytest.mark.slow)
+    for case in itertools.product(SETTINGS, TABLES)
+]
+
+
+@pytest.mark.parametrize(("settings", "name"), CASES)
+def test_scores_are_what_validation_saw(settings, name):
     train, _ = split(name, 600)
     train = train.reset_index(drop=True)
-    model = sub.SubtractiveMixture(4, max_epochs=1, structure="chow-liu", random_state=0).fit(
-        train
-    )
+    model = sub.SubtractiveMixture(**SETTINGS[settings], random_state=0).fit(train)
     found = validation_rows(model, train)
     if found is None:
         return  # so few different rows that none are held out
