@@ -139,8 +139,8 @@ def test_samples_are_of_the_table(fitted):
 def test_means_and_spreads_are_finite(fitted):
     _, frame, model = fitted
     numbers = frame.select_dtypes("number").columns
-    assert np.isfinite(model.mean()[numbers]).all()
-    assert np.isfinite(model.std()[numbers]).all()
+    assert np.isfinite(model.mean()[numbers].astype(float)).all()
+    assert np.isfinite(model.std()[numbers].astype(float)).all()
 
 
 def test_scores_are_what_validation_saw(fitted):
