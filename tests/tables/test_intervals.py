@@ -19,7 +19,7 @@ FRAME = pd.DataFrame(
         "day": pd.Timestamp("2020-01-01") + pd.to_timedelta(RANDOM.integers(0, 90, COUNT), "D"),
     }
 )
-LEVELS = [0.3, 0.5, 0.9, 0.99]
+LEVELS = [0.3, 0.9]
 
 
 @pytest.fixture(scope="module", params=["squared", "monotonic"])
