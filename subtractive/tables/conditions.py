@@ -237,7 +237,7 @@ def _holds(constant: States, side: object) -> bool:
         return value in _as_list(side, name)
     if is_interval(side):
         low, high = as_interval(side, name, constant)
-        return low <= value <= high
+        return bool(low <= value <= high)
     return value in [number(one, constant, name) for one in _as_list(side, name)]
 
 
