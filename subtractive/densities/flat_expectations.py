@@ -33,7 +33,7 @@ def weigh_and_expect_flat(
     ``log_prior`` (m,) is log w_m / Z_m. ``None`` where there is no such form, or digits are lost.
     """
     family = together.family
-    if not isinstance(family, RegionGaussian) or not together.are_squared:
+    if not isinstance(family, RegionGaussian) or family.holes or not together.are_squared:
         return None
     full = family.full({name: tensor.double() for name, tensor in together.tensors.items()})
     natural = natural_parameters(full, family.log_height(full))

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from subtractive.densities.base import Density
 from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.inputs.base import InputFamily
@@ -25,7 +26,7 @@ from subtractive.learning.history import History
 from subtractive.learning.objective import paired_gain
 from subtractive.tables.columns import Numeric
 from subtractive.tables.effort import Budget
-from subtractive.tables.scale_limits import limit_scales, scale_limits
+from subtractive.tables.scale_limits import limit_scales, limit_shares, scale_limits
 from subtractive.tables.training_data import Data
 from subtractive.tables.training_rows import DitheredBatches
 
@@ -101,7 +102,12 @@ def _trained(
 ) -> Grouped:
     """After EM of whole passes: covariances of few rows would be of little use."""
     limits = scale_limits(data.columns)
-    limit_scales(mixture, limits, 1)
+
+    def limit(density: Density) -> None:
+        limit_scales(density, limits, 1)
+        limit_shares(density, float(data.train.weights.sum()))
+
+    limit(mixture)
     generator = torch.Generator().manual_seed(seed)
     history = fit_em(
         mixture,
@@ -112,7 +118,7 @@ def _trained(
         pseudocount=PSEUDOCOUNT,
         max_epochs=max_epochs,
         patience=PATIENCE,
-        after_step=lambda density: limit_scales(density, limits, 1),
+        after_step=limit,
         callbacks=[lambda _, history: len(history.epochs) >= LEAST_EPOCHS and budget.used >= end],
         progress=False,
     )
