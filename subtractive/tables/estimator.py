@@ -71,16 +71,17 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
             ``"squared-monotonic"`` squares what only adds.
         structure: Which columns meet when: ``"binary"`` or ``"linear"`` for a random tree,
             ``"chow-liu"`` for one from the data, ``"flat"`` for a shallow mixture. ``"auto"``
-            tries mixtures of hidden Chow-Liu trees (see :func:`hidden_chow_liu_tree`) and, where
-            all columns are continuous or the effort is ``"best"``, squares of a Chow-Liu tree
-            and shallow mixtures of full covariances (in 8 and in 32 frames, see
-            :func:`semi_tied_mixture`; of components, where values are missing or
-            ``n_components`` is given), and keeps what held-out rows find most likely.
+            tries mixtures of hidden Chow-Liu trees (see :func:`hidden_chow_liu_tree`), full
+            covariances of the numbers beside other columns (:func:`covariance_group`) and, where
+            all columns are continuous, squares of a Chow-Liu tree and shallow mixtures of full
+            covariances (in 8 and in 32 frames, see :func:`semi_tied_mixture`; of components,
+            where values are missing or ``n_components`` is given). With the effort ``"best"``
+            trees go on as squares. It keeps what held-out rows find most likely.
         n_squares: How many squares are summed; 8 in trees if not given.
         n_structures: Over more than one random tree the model is a mixture.
         covariance: Of the components of a flat mixture: ``"full"`` or ``"diagonal"``.
         effort: How long to search: ``"fast"``, ``"balanced"``, ``"best"``, or seconds of
-            processor time (these are 15, 100 and 600). Small tables take less.
+            processor time (these are 15, 110 and 600). Small tables take less.
         schema: What columns are, where it should not be inferred: ``{"age": "continuous"}``,
             see :meth:`Schema.infer`, or a whole :class:`Schema`.
         unknown: ``"missing"`` integrates unseen categories out, with a warning; ``"error"``
