@@ -37,7 +37,7 @@ from subtractive.tables.covariance_groups import Grouped, best_group
 from subtractive.tables.effort import Budget
 from subtractive.tables.scale_limits import limit_scales, limit_shares, scale_limits
 from subtractive.tables.training_data import Data
-from subtractive.tables.training_rows import DitheredBatches, Rows
+from subtractive.tables.training_rows import DitheredBatches, Rows, num_trained_rows
 
 LEAST_STATES, MOST_STATES = 8, 512
 ROWS_PER_STATE = 16
@@ -86,7 +86,7 @@ class HiddenTrees:
         """``rival`` are the scores (n,) of held-out rows by the best model so far."""
         self.data = data
         self.columns, self.train, self.start, self.valid = data
-        self.rival = rival
+        self.rival, self.num_rows = rival, num_trained_rows(self.train)
         self.max_epochs, self.seed = min(max_epochs, MAX_EPOCHS), seed
         self.families = [column.family(signed=False) for column in self.columns]
         self.limits = scale_limits(self.columns)
@@ -107,7 +107,7 @@ class HiddenTrees:
             self._add_covariances(budget)
             if self._is_hopeless():
                 return
-            if len(self.train.x) >= TRIAL_ROWS:
+            if self.num_rows >= TRIAL_ROWS:
                 self.members = [self._trained(self.members[0].density, 0, budget, TRIAL_EPOCHS)]
             while len(self.members) < MEMBERS and LEAST_PART * self.cost < budget.left:
                 number = len(self.members)
@@ -121,10 +121,10 @@ class HiddenTrees:
 
     def _choose_states(self, budget: Budget) -> None:
         """Leave one tree, of as many states as held-out rows ask for."""
-        is_large = len(self.train.x) >= TRIAL_ROWS
+        is_large = self.num_rows >= TRIAL_ROWS
         # Fewer states than that do not tell yet which start is better.
         states = 8 * LEAST_STATES if is_large else LEAST_STATES
-        most = max(states, min(MOST_STATES, len(self.train.x) // ROWS_PER_STATE))
+        most = max(states, min(MOST_STATES, self.num_rows // ROWS_PER_STATE))
         epochs = TRIAL_EPOCHS if is_large else MAX_EPOCHS
         trials = {}
         for self.distant in DISTANT:
@@ -225,10 +225,10 @@ class HiddenTrees:
         max_epochs: int = MAX_EPOCHS,
     ) -> Trained:
         """A tree after EM, of which so many epochs are ``done``."""
-        before, size = budget.used, max(32, min(BATCH, len(self.train.x) // 8))
+        before, size = budget.used, max(32, min(BATCH, self.num_rows // 8))
         states, left = tree.circuit.input_layers[0].num_units, max(0.0, budget.left)
         self.bar.set_postfix({"states": states, "seconds left": f"{left:.0f}"})
-        steps, offset = decaying_steps(), done * math.ceil(len(self.train.x) / size)
+        steps, offset = decaying_steps(), done * math.ceil(self.num_rows / size)
         generator = torch.Generator().manual_seed(self.seed + number)
         history = fit_em(
             tree,

@@ -41,6 +41,8 @@ RATE = 0.03
 AVERAGED, LUCK = 2.0, 0.01
 # Where there is much time, sums have this share of it. Squares begin where they end, learn at a
 # smaller rate, and are kept if held-out rows prefer them by so many standard errors.
+# Learning by gradients has its share, too, where hidden trees follow.
+SHARE_OF_GRADIENTS = 0.7
 SHARE_OF_SUMS, RATE_OF_SQUARES, EPOCHS_OF_SQUARES, ERRORS = 0.7, 0.003, 12, 2.0
 
 
@@ -70,9 +72,13 @@ class ModelSelection:
         data = Data.of(columns, train, valid, self.seed)
         has_trees = self.recipe.is_open and self.recipe.kind != "squared-monotonic"
         if not has_trees or self._is_worth_gradients(data):
+            whole = self.budget
+            self.budget = whole.part(SHARE_OF_GRADIENTS) if has_trees else whole
             self._by_gradients(data)
-        if has_trees:
+            self.budget = whole
+        if has_trees and self._has_time:
             self._by_covariances(data.standardised(self.seed))
+        if has_trees and self._has_time:
             self._by_hidden_trees(data)
         assert self.best.learned is not None
         return self.best.learned
@@ -81,6 +87,11 @@ class ModelSelection:
         """Go on with a density, in one pass over new rows."""
         data = Data.of(columns, rows, None, self.seed)
         return self._fit(density, data, 1, relative_adam(density, RATE / 10))
+
+    @property
+    def _has_time(self) -> bool:
+        """Whether there is time for more, or no model yet."""
+        return self.best.learned is None or self.budget.left > 0
 
     def _is_worth_gradients(self, data: Data) -> bool:
         """Whether there may be more than hidden trees find: in continuous tables."""

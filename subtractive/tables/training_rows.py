@@ -114,6 +114,11 @@ def _unmerged(rows: Rows) -> Rows:
     return each._replace(weights=torch.ones_like(each.weights))
 
 
+def num_trained_rows(rows: Rows) -> int:
+    """How many rows there are to train on, one by one."""
+    return len(_unmerged(rows).x)
+
+
 @final
 @dataclass(frozen=True)
 class DitheredBatches:
