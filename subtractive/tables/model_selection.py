@@ -39,10 +39,10 @@ RATE = 0.03
 # Epochs over which weights are averaged, and nats per column by which an average may look worse
 # than the best epoch.
 AVERAGED, LUCK = 2.0, 0.01
+# The share of time that learning by gradients has where hidden trees follow.
+SHARE_OF_GRADIENTS = 0.7
 # Where there is much time, sums have this share of it. Squares begin where they end, learn at a
 # smaller rate, and are kept if held-out rows prefer them by so many standard errors.
-# Learning by gradients has its share, too, where hidden trees follow.
-SHARE_OF_GRADIENTS = 0.7
 SHARE_OF_SUMS, RATE_OF_SQUARES, EPOCHS_OF_SQUARES, ERRORS = 0.7, 0.003, 12, 2.0
 
 
