@@ -167,7 +167,7 @@ class Forest:
                 name: torch.cat([p[name].flatten(0, 1) for p in units])[None] for name in units[0]
             }
             parts = [
-                (found[variable] * share[..., None])[:, 0].flatten()
+                _weighted(found[variable], share)[:, 0].flatten()
                 for found, share in zip(answers, shares, strict=True)
             ]
             joined[variable] = UnitShares(leaves[0].family, tensors, torch.cat(parts)[None])
@@ -223,13 +223,18 @@ class Forest:
         """The density (n, q) of a variable in each box times the shares (m, n) of the members."""
         curves, start = [], 0
         for stack, found in zip(self.stacks, answers, strict=True):
-            share = shares[start : start + len(stack.log_shares), :, None]
-            weighted = torch.where(share > 0, found[variable] * share, 0.0)  # (m, n, i)
+            share = shares[start : start + len(stack.log_shares)]
+            weighted = _weighted(found[variable], share)
             leaf = stack.leaf(variable)
             values = leaf.values[variable] if codes is None else leaf.values_at(variable, codes)
             curves.append(weighted.movedim(1, 0).flatten(1) @ values)
             start += len(stack.log_shares)
         return np.asarray(torch.stack(curves).sum(0).numpy())
+
+
+def _weighted(coefficients: Tensor, shares: Tensor) -> Tensor:
+    """Coefficients (m, n, i) times shares (m, n); a member that excludes evidence has none."""
+    return torch.where(shares[..., None] > 0, coefficients * shares[..., None], 0.0)
 
 
 def _known(evidence: Evidence) -> set[int]:

@@ -86,6 +86,21 @@ def test_what_no_member_thinks_possible_has_no_weight(density):
     assert not heights[0].any()
 
 
+def test_members_that_exclude_the_evidence_are_left_out():
+    members = [monotonic(TREE, 2, seed) for seed in range(2)]
+    layer = next(one for one in members[0].circuit.input_layers if one.family.num_states)
+    with torch.no_grad():
+        layer.logits[..., 1] = -math.inf
+    density, given = sub.Mixture(members), evidence(1, observed={2: 1.0})
+    forest = Forest.of(density, POINTS)
+    _, heights = forest.weigh_heights(given, [0])
+    _, expected = weigh_heights(density, given, {0: POINTS[0]})
+    np.testing.assert_allclose(heights[0], expected[0], rtol=1e-9, atol=1e-14)
+    shares = forest.unit_shares(given)[0].shares[0]
+    np.testing.assert_allclose(shares[:2], 0.0, rtol=0, atol=0)
+    np.testing.assert_allclose(shares.sum(), 1.0, rtol=1e-12, atol=0)
+
+
 def test_squares_are_not_prepared():
     circuit = sub.Circuit(sub.linear_tree(2), sub.Gaussian(), num_units=2, seed=0)
     squared = sub.SquaredCircuit(circuit)
