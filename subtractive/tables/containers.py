@@ -107,9 +107,9 @@ class FrameContainer(Container):
 def as_objects(values: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
     """Dates, times, durations and booleans as objects of Python; others as they are."""
     if kind == "boolean" and values.dtype != object:
-        objects = (values != 0).astype(object)
-        objects[np.isnan(values)] = None
-        return objects
+        flags: npt.NDArray[Any] = np.not_equal(values, 0).astype(object)
+        flags[np.isnan(values)] = None
+        return flags
     if kind not in ("date", "time", "duration") or values.dtype == object:
         return values
     objects = np.empty(len(values), dtype=object)
