@@ -96,7 +96,7 @@ def _against_mixtures(context: Context, result: Comparison | str) -> list[Block]
         return [Paragraph(f"It is not compared with Gaussian mixtures: {result}")]
     words = (
         f"Against Gaussian mixtures: the mean log-likelihood of {count(result.num_test)} rows, in "
-        f"nats. The mixtures learned from {count(result.num_train)} other rows of this table, "
+        f"nats. The mixtures were fitted to {count(result.num_train)} other rows of this table, "
         "which also chose their number of components from 1, 4 and 16. " + _scope(context, result)
     )
     rows = [
@@ -112,9 +112,9 @@ def _scope(context: Context, result: Comparison) -> str:
     if everything and not np.isnan(context.codes).any():
         return "All columns are compared."
     return (
-        f"Compared are {number_of(result.num_columns, 'column', None)} of numbers alone, for "
-        "which the model's exact marginal is taken, on rows without gaps in them: Gaussian "
-        "mixtures know no categories, no missing values, and no single numbers with a probability."
+        f"Only {number_of(result.num_columns, 'column', None)} of numbers can be compared, by the "
+        "model's exact marginal and on rows without gaps in them: Gaussian mixtures have no "
+        "categories, no missing values, and no single numbers with a probability of their own."
     )
 
 
