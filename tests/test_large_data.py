@@ -18,8 +18,13 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "large-data.md").read_text(encoding="utf-8")
 ENGINES = {"spark": "pyspark", "dask": "dask.dataframe", "ray": "ray"}
 
-# Ray would write a token into the home of whoever runs the test, and give up on a busy machine.
-QUIET = {"RAY_AUTH_MODE": "disabled", "RAY_raylet_start_wait_time_s": "300"}
+# Spark's workers would be those of the first python3 of the path. Ray would write a token into the
+# home of whoever runs the test, and give up on a busy machine.
+SETTINGS = {
+    "PYSPARK_PYTHON": sys.executable,
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_raylet_start_wait_time_s": "300",
+}
 
 
 def recipe(name):
@@ -57,7 +62,7 @@ def test_a_recipe_scores_as_the_model_does(name, folder):
     done = subprocess.run(
         [sys.executable, "program.py"],
         cwd=folder,
-        env={**os.environ, **QUIET, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        env={**os.environ, **SETTINGS, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
         capture_output=True,
         text=True,
         timeout=500,
