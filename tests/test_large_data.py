@@ -19,10 +19,11 @@ PAGE = (ROOT / "docs" / "large-data.md").read_text(encoding="utf-8")
 ENGINES = {"spark": "pyspark", "dask": "dask.dataframe", "ray": "ray"}
 
 # Spark's workers would be those of the first python3 of the path. Ray would write a token into the
-# home of whoever runs the test, and give up on a busy machine.
+# home of whoever runs the test, and its workers, which are polite, give up on a busy machine.
 SETTINGS = {
     "PYSPARK_PYTHON": sys.executable,
     "RAY_AUTH_MODE": "disabled",
+    "RAY_worker_niceness": "0",
     "RAY_raylet_start_wait_time_s": "300",
 }
 
