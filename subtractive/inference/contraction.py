@@ -12,7 +12,14 @@ from collections.abc import Hashable, Sequence
 from functools import reduce
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.regions.folding import FoldedSchedule, Node, fold, reroot
+from subtractive.regions.folding import (
+    ABOVE_ROOT,
+    CONTRACTION,
+    TRANSPOSED,
+    FoldedSchedule,
+    Node,
+    fold,
+)
 
 # What a message is: the same for all rows and a vector, then as flags: a vector for each row, a
 # gram for all rows. Both together are a gram for each row.
@@ -58,6 +65,33 @@ def contraction_root(circuit: Circuit, nodes: Sequence[Node], up: Sequence[int])
             costs[child] = costs[number] + (_cost(above[child]) - _cost(_MIXED)) * size
             best = child if costs[child] < costs[best] else best
     return best
+
+
+def reroot(nodes: Sequence[Node], centre: int) -> list[Node]:
+    """The same tree with its messages sent to the node ``centre`` instead of the last one.
+
+    Messages on the way from the old root go down. All products must be element-wise; what arrives
+    at the centre is multiplied and summed over all units.
+    """
+    parents = {child: n for n, node in enumerate(nodes) for child in node.children}
+    path = [centre]  # from the centre to the old root
+    while path[-1] in parents:
+        path.append(parents[path[-1]])
+    number: dict[int, int] = {}  # old node -> new node
+    result: list[Node] = []
+    turned = set(path)
+    for old, node in enumerate(nodes):
+        if old not in turned:
+            children = tuple(number[child] for child in node.children)
+            number[old] = len(result)
+            result.append(node._replace(children=children))
+    result.append(Node(nodes[path[-1]].region, (), ABOVE_ROOT))
+    arriving: tuple[int, ...] = ()  # at the node before, but for what it sends down to this one
+    for old in reversed(path):
+        result.append(Node(nodes[old].region, (len(result) - 1, *arriving), TRANSPOSED))
+        arriving = tuple(number[child] for child in nodes[old].children if child in number)
+    result.append(Node(nodes[centre].region, (len(result) - 1, *arriving), CONTRACTION))
+    return result
 
 
 def _cost(kind: int) -> int:

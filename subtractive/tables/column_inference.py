@@ -26,9 +26,8 @@ MANY_VALUES, ROWS_PER_STATE = 128, 100  # and so are more of them if they repeat
 MOST_CATEGORIES, FEW_CATEGORIES = 256, 20
 # An atom has this share of the rows, this many of them, and so many times as many as its
 # neighbours on the grid. Ties of a fine grid are as frequent with so small a probability only.
-ATOM_SHARE, ATOM_ROWS, ATOM_EXCESS, MOST_ATOMS = 0.003, 5, 5.0, 32
-ATOM_CHANCE = 0.01
-NEIGHBOURS = 4
+ATOM_SHARE, ATOM_ROWS, ATOM_EXCESS, ATOM_CHANCE = 0.003, 5, 5.0, 0.01
+MOST_ATOMS, NEIGHBOURS = 32, 4
 # A bound is there if a normal distribution would have put so many rows beyond it.
 MISSED_ROWS = 3.0
 LOWER_BOUNDS, UPPER_BOUNDS = (0.0,), (0.0, 1.0, 100.0)
@@ -322,11 +321,10 @@ def _numeric(
     rest = rest.without(atoms)
     cells = (rest.values, rest.values) if grid is None else grid.cells(rest.values)
     transform = normal_scores(rest.values, rest.counts, cells, (ends[0], ends[1]))
-    limits = list(ends)
     for k, sign in enumerate((1, -1)):
         if math.isfinite(ends[k]):
             towards = np.asarray(sign * np.inf, dtype=raw.dtype)
-            limits[k] = float(np.nextafter(np.asarray(ends[k], dtype=raw.dtype), towards))
+            ends[k] = float(np.nextafter(np.asarray(ends[k], dtype=raw.dtype), towards))
     chosen = transform or affine(rest.values, rest.counts)
-    word = WORDS[raw.content]
-    return Numeric(raw.name, word, chosen, limits[0], limits[1], grid, atoms), atoms
+    low, high = ends
+    return Numeric(raw.name, WORDS[raw.content], chosen, low, high, grid, atoms), atoms

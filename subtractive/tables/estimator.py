@@ -317,11 +317,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         return table
 
     def _read_rows(
-        self,
-        given: AnyTable,
-        sample_weight: object,
-        *,
-        reset: bool,
+        self, given: AnyTable, sample_weight: object, *, reset: bool
     ) -> tuple[Table, Floats]:
         """The rows of positive weight, and their weights."""
         table = self._checked(given, reset=reset)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,14 +22,13 @@ from subtractive.tables.containers import (
     AnyTable,
     Container,
     as_objects,
-    number_text,
     value_text,
 )
-from subtractive.tables.grids import step_text
 from subtractive.tables.reading import Floats, RawColumn, Table, Values, check_finite
 from subtractive.tables.schema_inference import infer_parts, listed
 from subtractive.tables.text_dates import format_dates, parse_dates
 from subtractive.tables.validation import check_weights, read_table
+from subtractive.tables.written import describe_numbers
 
 ERROR, MISSING = "error", "missing"  # what a value means that no row of training had
 
@@ -280,28 +278,10 @@ def describe_column(schema: Schema, name: Hashable) -> dict[str, str]:
         if isinstance(column, States):
             facts["support"] = f"{len(column.values)} values"
         elif isinstance(column, Numeric):
-            facts |= _describe_numbers(column)
+            facts |= describe_numbers(column)
     else:
         facts["kind"] = "set aside"
     return {**facts, "reason": schema.reasons.get(name, "")}
-
-
-def _describe_numbers(column: Numeric) -> dict[str, str]:
-    low, high = column.low, column.high
-    if column.grid is not None:  # the first and the last value that it may have
-        low, high = column.grid.ceil(low), column.grid.floor(high)
-    low, high = min((low, *column.atoms)), max((high, *column.atoms))
-    is_time = column.kind in ("date", "time", "duration")
-    ends = [number_text(end, column.kind) for end in (low, high)]
-    support = "the line" if math.isinf(low) and math.isinf(high) else " to ".join(ends)
-    resolution = "" if column.grid is None else step_text(column.grid.step, is_time=is_time)
-    if column.grid is not None and column.grid.levels:
-        resolution = f"{len(column.grid.levels)} values"
-    return {
-        "support": support,
-        "resolution": resolution,
-        "atoms": ", ".join(number_text(atom, column.kind) for atom in column.atoms),
-    }
 
 
 def _add(

@@ -1,9 +1,15 @@
-"""How one value of a column is written."""
+"""How values of columns are written, and what their values may be."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
+
+from subtractive.tables.columns import Numeric
+from subtractive.tables.containers import number_text
+from subtractive.tables.grids import step_text
 
 TEMPORAL = ("date", "duration", "time")  # kinds whose numbers are microseconds
 
@@ -25,3 +31,22 @@ def written(value: object, kind: str) -> str:
     if isinstance(value, float | np.floating):
         return f"{float(value):.6g}"
     return str(value)
+
+
+def describe_numbers(column: Numeric) -> dict[str, str]:
+    """Support, resolution and atoms of a column of numbers."""
+    low, high = column.low, column.high
+    if column.grid is not None:  # the first and the last value that it may have
+        low, high = column.grid.ceil(low), column.grid.floor(high)
+    low, high = min((low, *column.atoms)), max((high, *column.atoms))
+    is_time = column.kind in TEMPORAL
+    ends = [number_text(end, column.kind) for end in (low, high)]
+    support = "the line" if math.isinf(low) and math.isinf(high) else " to ".join(ends)
+    resolution = "" if column.grid is None else step_text(column.grid.step, is_time=is_time)
+    if column.grid is not None and column.grid.levels:
+        resolution = f"{len(column.grid.levels)} values"
+    return {
+        "support": support,
+        "resolution": resolution,
+        "atoms": ", ".join(number_text(atom, column.kind) for atom in column.atoms),
+    }

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import subtractive as sub
+from subtractive.inference.contraction import reroot
 from subtractive.regions.folding import (
     ABOVE_ROOT,
     CHECKED_EVERY,
@@ -13,7 +14,6 @@ from subtractive.regions.folding import (
     TRANSPOSED,
     Places,
     fold,
-    reroot,
     upward,
 )
 
