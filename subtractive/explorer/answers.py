@@ -120,9 +120,9 @@ class Answers:
         for shown in some:
             if shown.name in spread:
                 ends = [_as_number(value) for value in spread[shown.name]]
-                mean = float(means[shown.name])
+                mean = means[shown.name]
                 columns[shown.key] = {
-                    "mean": None if math.isnan(mean) else mean,
+                    "mean": None if pd.isna(mean) else _as_number(mean),
                     "low": ends[0],
                     "median": ends[1],
                     "high": ends[2],
@@ -233,7 +233,7 @@ def _stretch(shown: ShownColumn, line: Any) -> Floats:  # noqa: ANN401 - values 
 
 
 def _as_number(value: object) -> float:
-    """A quantile as the page has numbers: dates in microseconds."""
+    """A mean or a quantile as the page has numbers: dates in microseconds."""
     if isinstance(value, float | int | np.number):
         return float(value)
     if isinstance(value, pd.Timedelta):

@@ -100,12 +100,12 @@ def test_random_questions_about_the_weather_are_answered_as_by_held_out_rows(wea
 def test_intervals_hold_as_many_held_out_cells_as_they_say(weather):
     model, _, test = weather
     inside = []
-    for _, row in test.head(60).iterrows():
+    for _, row in test.head(30).iterrows():
         rest = row.drop(["date", "temp_max"]).to_dict()
         low, high = model.interval("temp_max", 0.9, given=rest)
         inside.append(low <= row["temp_max"] <= high)
-    # Three standard errors of 60 cells around 90 %.
-    assert np.mean(inside) == pytest.approx(0.9, abs=0.12)
+    # Three standard errors of 30 cells around 90 %.
+    assert np.mean(inside) == pytest.approx(0.9, abs=0.17)
 
 
 @pytest.mark.slow
