@@ -217,13 +217,7 @@ class Circuit(nn.Module):
                 f"x must have shape (rows, {self.num_variables}), one column per variable, got "
                 f"{tuple(x.shape)}."
             )
-        layers = self.input_layers
-
-        def values(call: LeafCall, rows: Tensor | None, dtype: torch.dtype | None) -> LeafMessage:
-            some = x if rows is None else x[rows]
-            return layers[call.layer].values(some, call.folds, dtype)
-
-        return values
+        return values_at(self.input_layers, x)
 
     def forward(self, x: Tensor) -> Tensor:
         """c(x), (n, s), as plain numbers: beyond a few dozen variables use :meth:`log_abs`."""
@@ -251,3 +245,13 @@ class Circuit(nn.Module):
             "layers": [layer.name_in_files for layer in self.sum_layers],
             "weights": [layer.weights.name_in_files for layer in self.sum_layers],
         }
+
+
+def values_at(layers: Sequence[InputLayer], x: Tensor) -> LeafSource:
+    """The leaves f(x) of input layers at complete rows x (n, d)."""
+
+    def values(call: LeafCall, rows: Tensor | None, dtype: torch.dtype | None) -> LeafMessage:
+        some = x if rows is None else x[rows]
+        return layers[call.layer].values(some, call.folds, dtype)
+
+    return values

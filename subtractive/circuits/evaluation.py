@@ -161,7 +161,7 @@ class ForwardPass:
         if others is not None:
             self.other_weights = moderate(weights_of_calls(schedule, others))
         self.ranges: dict[int, SumRange] = {}
-        self.cancelled: Tensor | None = None  # (1, n)
+        self.cancelled: Tensor | None = None  # (f, n), of the roots
         self.factors: dict[int, Scaled | None] = {}  # of grams for all rows, by call
 
     def scale_leaves(self, leaves: Sequence[LeafMessage]) -> dict[Part, Message]:
@@ -265,5 +265,6 @@ class ForwardPass:
         """The rows that may have lost digits, if there are any."""
         flags = underflowed(self.schedule, self.ranges)
         if self.cancelled is not None and bool(self.cancelled.any()):
-            flags = self.cancelled[0] if flags is None else flags | self.cancelled[0]
+            some = self.cancelled.any(0)
+            flags = some if flags is None else flags | some
         return None if flags is None else flags.nonzero()[:, 0]

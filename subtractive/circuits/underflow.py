@@ -68,14 +68,14 @@ def underflowed(schedule: FoldedSchedule, ranges: Mapping[int, SumRange]) -> Ten
         return None
     every = [(item.peak, item.least, item.num_errors) for item in items]
     by_row = torch.as_tensor(_root_error(schedule, items, every))
-    is_safe = by_row[0] <= eps
+    is_safe = (by_row <= eps).all(0)
     return None if bool(is_safe.all()) else ~is_safe
 
 
 def _root_error(
     schedule: FoldedSchedule, items: Sequence[SumRange], bounds: Sequence[tuple[Any, Any, Any]]
 ) -> Tensor | float:
-    """A bound on the errors of the root's mantissas, which are at most one: (1, n), or the worst.
+    """A bound on the errors of the roots' mantissas, which are at most one: (f, n), or the worst.
 
     ``bounds`` are the largest and the smallest sum of each call and the number of its errors: for
     each row, or the worst of all. Bounds on sizes and errors go up the circuit. Where all sums of

@@ -132,6 +132,25 @@ class ComplexWeights(Weights):
         return False
 
 
+@final
+class GivenWeights(Weights):
+    """Weights that are computed from others, with their gradients, and not learned."""
+
+    def __init__(self, value: Tensor) -> None:
+        super().__init__()
+        self.value = value
+
+    def forward(self) -> Tensor:
+        return self.value
+
+    def multiply_by(self, factor: float) -> None:
+        self.value = self.value * factor
+
+    @property
+    def is_non_negative(self) -> bool:
+        return False
+
+
 def real_weights(
     shape: tuple[int, int, int], initialise: Initialiser, generator: torch.Generator | None
 ) -> Weights:

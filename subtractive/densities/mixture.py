@@ -13,6 +13,7 @@ from subtractive.circuits.circuit import Circuit
 from subtractive.densities.base import Density
 from subtractive.densities.flat_expectations import weigh_and_expect_flat
 from subtractive.densities.flat_members import flat_members
+from subtractive.densities.member_groups import member_groups
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.expectations import Expectations
 from subtractive.inputs.base import InputFamily, TestFunctions
@@ -65,12 +66,17 @@ class Mixture(Density):
             return self.logits.double().log_softmax(0).expand(len(evidence), -1)
         members = self._quick_log_members(evidence)
         if members is None:
-            one_by_one = [
-                member.log_weight(evidence) - _log_normaliser(member)
-                for member in self._densities()
-            ]
-            members = torch.stack(one_by_one, -1)
+            members = self._log_members(evidence)
         return members + self.logits.double().log_softmax(0)
+
+    def _log_members(self, evidence: Evidence) -> Tensor:
+        """log p_m(evidence), (n, m)."""
+        members = self._densities()
+        found: dict[int, Tensor] = {}
+        for group in member_groups(members):
+            found.update(zip(group.numbers, group.log_weights(evidence), strict=True))
+        normalised = [found[number] - _log_normaliser(m) for number, m in enumerate(members)]
+        return torch.stack(normalised, -1)
 
     @full_precision
     def _quick_log_members(self, evidence: Evidence) -> Tensor | None:
@@ -111,17 +117,18 @@ class Mixture(Density):
         quick = self._quick_expectations(evidence, functions)
         if quick is not None:
             return quick
-        asked = [member.weigh_and_expect(evidence, functions) for member in self._densities()]
-        weights = [
-            log_weight - _log_normaliser(member)
-            for (log_weight, _), member in zip(asked, self._densities(), strict=True)
-        ]
+        members = self._densities()
+        found: dict[int, tuple[Tensor, Expectations]] = {}
+        for group in member_groups(members):
+            asked = group.weigh_and_expect(evidence, functions)
+            found.update(zip(group.numbers, asked, strict=True))
+        weights = [found[number][0] - _log_normaliser(m) for number, m in enumerate(members)]
         shares = torch.stack(weights, -1) + self.logits.double().log_softmax(0)  # (n, m)
         log_weight = log_sum_exp(shares)
         posterior = (shares - log_weight[:, None]).exp()
-        members = [expectations for _, expectations in asked]
+        expected = [found[number][1] for number in range(len(members))]
         answers: Expectations = []
-        for answer, observed in zip(zip(*members, strict=True), evidence.observed.T, strict=True):
+        for answer, observed in zip(zip(*expected, strict=True), evidence.observed.T, strict=True):
             known = [tensor for tensor in answer if tensor is not None]
             answers.append(_averaged(known, posterior, observed) if known else None)
         return log_weight, answers

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import final
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.evaluation import root_of_grams
 from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer, SumLayer
 from subtractive.circuits.partition_layer import require_tree
-from subtractive.circuits.weights import Weights
+from subtractive.circuits.weights import GivenWeights
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.integration_points import integration_points
 from subtractive.inference.marginal import log_integral, log_square_integral
@@ -28,25 +27,6 @@ from subtractive.numerics.leaf_message import LeafMessage, side_by_side
 from subtractive.numerics.scaled import to_scaled
 
 Functions = tuple[InputFamily, Tensors]  # of one region of one variable, tensors (1, i, ...)
-
-
-@final
-class GivenWeights(Weights):
-    """Weights that are computed from others, with their gradients, and not learned."""
-
-    def __init__(self, value: Tensor) -> None:
-        super().__init__()
-        self.value = value
-
-    def forward(self) -> Tensor:
-        return self.value
-
-    def multiply_by(self, factor: float) -> None:
-        self.value = self.value * factor
-
-    @property
-    def is_non_negative(self) -> bool:
-        return False
 
 
 def square_expectation(first: Circuit, evidence: Evidence, second: Circuit) -> Tensor:

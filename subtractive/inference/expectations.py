@@ -15,16 +15,18 @@ from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.evaluation import evaluate, leaves_of
+from subtractive.circuits.stacking import Stack
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors, TestFunctions
 from subtractive.inputs.gaussian import Gaussian
+from subtractive.inputs.layer import InputLayer
 from subtractive.inputs.multivariate_gaussian import RegionGaussian
 from subtractive.inputs.test_functions import together
 from subtractive.numerics.leaf_message import LeafMessage, relative_values
 from subtractive.numerics.scaled import log_sum
-from subtractive.regions.folding import FoldedSchedule
+from subtractive.regions.folding import FoldedSchedule, Index, LeafCall
 
 Expectations = list[Tensor | None]
 
@@ -36,7 +38,7 @@ def square_expectations(
 
     ``None`` skips a variable. Where a variable is observed its expectation is NaN.
     """
-    result = _empty(evidence, functions)
+    result = _empty((len(evidence),), functions)
     widest = max(layer.weights().shape[2] for layer in circuit.sum_layers)
     for rows, schedule in blocks(circuit, evidence, square_leaf, more_per_row=8 * widest**2):
         part = evidence.rows(rows)
@@ -70,39 +72,54 @@ def weigh_plain_expectations(
     circuit: Circuit, evidence: Evidence, functions: Sequence[TestFunctions | None]
 ) -> tuple[Tensor, Expectations]:
     """log ∫c given evidence, (n,), and :func:`plain_expectations`, from the same pass."""
-    result = _empty(evidence, functions)
-    log_weight = torch.zeros(len(evidence), dtype=torch.float64, device=circuit.device)
-    for rows, schedule in blocks(circuit, evidence, plain_leaf):
+    log_weights, found = weigh_stack_expectations(Stack.of([circuit]), evidence, functions)
+    return log_weights[0], [None if answer is None else answer[0] for answer in found]
+
+
+def weigh_stack_expectations(
+    stack: Stack, evidence: Evidence, functions: Sequence[TestFunctions | None]
+) -> tuple[Tensor, Expectations]:
+    """The same of each circuit of a stack: (m, n), and for each variable (m, n, q)."""
+    result = _empty((stack.size, len(evidence)), functions)
+    size = (stack.size, len(evidence))
+    log_weights = torch.zeros(size, dtype=torch.float64, device=stack.circuit.device)
+    for rows, schedule in blocks(stack.circuit, evidence, plain_leaf, copies=stack.size):
         part = evidence.rows(rows)
-        leaves = leaves_of(schedule, plain_leaves(circuit, part))
-        logs, all_shares = _unit_shares(circuit, schedule, leaves, len(rows))
-        log_weight = log_weight.index_copy(0, rows, logs.expand(len(rows)))
-        for call, shares in zip(schedule.leaves, all_shares, strict=True):
-            layer = circuit.input_layers[call.layer]
-            p = layer.tensors(call.folds, torch.float64)
-            scopes = layer.variables[call.folds].tolist()
-            if layer.variables.shape[1] == 1:
-                asked = [functions[variable] for (variable,) in scopes]
-                every = _of_regions(layer.family, p, shares, asked)
-                if every is not None:
-                    for scope, answer in zip(scopes, every, strict=True):
-                        _store(result, scope, [answer], rows, part)
-                    continue
-            for fold, scope in enumerate(scopes):
-                some = layer.family.expectations_units(
-                    {name: tensor[fold : fold + 1] for name, tensor in p.items()},
-                    shares[fold],
-                    part.x[:, scope].double(),
-                    part.pattern(scope),
-                    [functions[variable] for variable in scope],
-                )
-                _store(result, scope, some, rows, part)
-    return log_weight, result
+        logs, units = unit_shares(stack, part, schedule.repeated(stack.size))
+        log_weights = log_weights.index_copy(1, rows, logs.expand(-1, len(rows)))
+        for layer, folds, shares in units:
+            p = layer.tensors(folds, torch.float64)
+            scopes = layer.variables[folds].tolist()  # those of all circuits, region by region
+            asked = [[functions[variable] for variable in scope] for scope in scopes]
+            every = None
+            if len(scopes[0]) == 1:
+                every = _of_regions(layer.family, p, shares, [one for (one,) in asked])
+            if every is None:
+                every = [
+                    layer.family.expectations_units(
+                        {name: tensor[fold : fold + 1] for name, tensor in p.items()},
+                        shares[fold],
+                        part.x[:, scope].double(),
+                        part.pattern(scope),
+                        asked[fold],
+                    )
+                    for fold, scope in enumerate(scopes)
+                ]
+            for fold in range(0, len(scopes), stack.size):
+                answers = zip(*every[fold : fold + stack.size], strict=True)
+                _store(result, scopes[fold], [_stacked(one) for one in answers], rows, part)
+    return log_weights, result
+
+
+def _stacked(answers: Sequence[Tensor | None]) -> Tensor | None:
+    """What all circuits of a stack answer about a variable, (m, n, q)."""
+    known = [answer for answer in answers if answer is not None]
+    return torch.stack(known) if known else None
 
 
 def _of_regions(
     family: InputFamily, p: Tensors, shares: Tensor, functions: Sequence[TestFunctions | None]
-) -> Expectations | None:
+) -> list[Expectations] | None:
     """Expectations (n, q) for all regions of one variable each, given shares (f, n, i) of units.
 
     They are computed together if the functions are of one kind; otherwise ``None``.
@@ -116,9 +133,9 @@ def _of_regions(
     mass = family.integral(p, EVERYWHERE)
     numbers = relative_values(points.of_functions(family, p), mass)  # (f, q, i)
     found = (shares[some] / relative_values(mass, mass)) @ numbers.mT  # (f, n, q)
-    result: Expectations = [None] * len(functions)
+    result: list[Expectations] = [[None] for _ in functions]
     for answer, (region, one) in zip(found, asked.items(), strict=True):
-        result[region] = answer[:, : one.count]
+        result[region] = [answer[:, : one.count]]
     return result
 
 
@@ -175,39 +192,51 @@ def as_row(numbers: object, name: str) -> Tensor:
     return row
 
 
-def _unit_shares(
-    circuit: Circuit, schedule: FoldedSchedule, leaves: Sequence[LeafMessage], num_rows: int
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """log c, (n,), and the probability (f, n, i) of each unit of inputs: d log c / d log f_i."""
+class LeafShares(NamedTuple):
+    """The probability of each unit of some input regions."""
+
+    layer: InputLayer
+    folds: Index
+    shares: Tensor  # (f, n, i)
+
+
+def unit_shares(
+    stack: Stack, evidence: Evidence, schedule: FoldedSchedule
+) -> tuple[Tensor, list[LeafShares]]:
+    """log ∫c of each circuit, (m, n), and the shares of all units: d log c / d log f_i.
+
+    The schedule is that of the whole stack.
+    """
     wanted = torch.is_grad_enabled()  # the shares depend on the parameters, too
+    leaves = leaves_of(schedule, plain_leaves(stack, evidence))
     with torch.enable_grad():
-        factors = [
-            torch.ones(
-                leaf.some.shape[0],
-                num_rows,
-                leaf.some.shape[2],
-                dtype=torch.float64,
-                requires_grad=True,
+        shapes = [(leaf.shape[0], len(evidence), leaf.shape[2]) for leaf in leaves]
+        factors = [torch.ones(s, dtype=torch.float64, requires_grad=True) for s in shapes]
+        scaled = {
+            call.regions: LeafMessage(
+                factor if leaf.mantissa is None else leaf.mantissa * factor, leaf.exponent
             )
-            for leaf in leaves
-        ]
-        scaled = [
-            LeafMessage(factor if leaf.mantissa is None else leaf.mantissa * factor, leaf.exponent)
-            for leaf, factor in zip(leaves, factors, strict=True)
-        ]
-        by_call = {call.regions: leaf for call, leaf in zip(schedule.leaves, scaled, strict=True)}
-        root = log_sum(
-            evaluate(schedule, circuit.sum_layers, lambda call, *_: by_call[call.regions])
-        )
-        shares = torch.autograd.grad(root.sum(), factors, create_graph=wanted)
-        return (root if wanted else root.detach())[0], shares
+            for call, leaf, factor in zip(schedule.leaves, leaves, factors, strict=True)
+        }
+
+        def source(call: LeafCall, rows: Tensor | None, dtype: torch.dtype | None) -> LeafMessage:
+            leaf = scaled[call.regions]
+            return leaf if rows is None else leaf.rows(rows)
+
+        roots = log_sum(evaluate(schedule, stack.sum_layers, source))
+        every = torch.autograd.grad(roots.sum(), factors, create_graph=wanted)
+    found = [
+        LeafShares(stack.input_layers[call.layer], call.folds, shares)
+        for call, shares in zip(schedule.leaves, every, strict=True)
+    ]
+    return roots if wanted else roots.detach(), found
 
 
-def _empty(evidence: Evidence, functions: Sequence[TestFunctions | None]) -> Expectations:
+def _empty(size: tuple[int, ...], functions: Sequence[TestFunctions | None]) -> Expectations:
     return [
         None
         if function is None
-        else torch.full((len(evidence), function.count), math.nan, dtype=torch.float64)
+        else torch.full((*size, function.count), math.nan, dtype=torch.float64)
         for function in functions
     ]
 
@@ -215,9 +244,10 @@ def _empty(evidence: Evidence, functions: Sequence[TestFunctions | None]) -> Exp
 def _store(
     result: Expectations, scope: Sequence[int], found: Expectations, rows: Tensor, part: Evidence
 ) -> None:
+    """Answers (..., n, q) of some rows; NaN where a variable is observed."""
     for variable, answer in zip(scope, found, strict=True):
         before = result[variable]
         if before is not None and answer is not None:
             hidden = part.observed[:, variable, None]
-            answer = torch.where(hidden, math.nan, answer.expand(len(rows), -1))
-            result[variable] = before.index_copy(0, rows, answer)
+            every = answer.expand(*answer.shape[:-2], len(rows), -1)
+            result[variable] = before.index_copy(-2, rows, torch.where(hidden, math.nan, every))

@@ -11,13 +11,14 @@ from collections.abc import Callable, Hashable, Iterator
 import torch
 from torch import Tensor
 
-from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.circuit import Circuit, values_at
 from subtractive.circuits.evaluation import LeafSource, evaluate
+from subtractive.circuits.stacking import Stack
 from subtractive.inference.contraction import contraction_schedule
 from subtractive.inference.evidence import Evidence, rows_by_pattern
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.leaf_message import LeafMessage, choose
-from subtractive.numerics.scaled import log_sum, log_sum_of_squares
+from subtractive.numerics.scaled import Scaled, log_sum, log_sum_of_squares
 from subtractive.regions.folding import ABOVE_ROOT, CONTRACTION, FoldedSchedule, LeafCall
 
 # How many numbers the messages of one block of rows may hold, which bounds the memory of a query.
@@ -28,29 +29,47 @@ OBSERVED, MISSING, BY_ROW = "observed", "missing", "by row"
 
 def log_square_integral(circuit: Circuit, evidence: Evidence) -> Tensor:
     """log Σ_s ∫|c_s(x)|² over what is not observed, (n,)."""
-    if _is_one_block(circuit, evidence):
-        x = circuit.values_at(evidence.x)
-        return log_sum_of_squares(evaluate(circuit.schedule, circuit.sum_layers, x))[0]
-
-    def log_integrals(rows: Evidence, schedule: FoldedSchedule) -> Tensor:
-        schedule = contraction_schedule(circuit, schedule, observed=OBSERVED, missing=MISSING)
-        root = evaluate(schedule, circuit.sum_layers, square_leaves(circuit, rows))
-        is_contracted = schedule.calls[-1].kind is CONTRACTION
-        return (log_sum if is_contracted else log_sum_of_squares)(root)[0]
-
-    return _by_blocks(circuit, evidence, square_leaf, log_integrals)
+    return log_square_integrals(Stack.of([circuit]), evidence)[0]
 
 
 def log_integral(circuit: Circuit, evidence: Evidence) -> Tensor:
     """log Σ_s ∫c_s(x) over what is not observed, (n,), for a circuit that is never negative."""
-    if _is_one_block(circuit, evidence):
-        x = circuit.values_at(evidence.x)
-        return log_sum(evaluate(circuit.schedule, circuit.sum_layers, x))[0]
+    return log_integrals(Stack.of([circuit]), evidence)[0]
 
-    def log_integrals(rows: Evidence, schedule: FoldedSchedule) -> Tensor:
-        return log_sum(evaluate(schedule, circuit.sum_layers, plain_leaves(circuit, rows)))[0]
 
-    return _by_blocks(circuit, evidence, plain_leaf, log_integrals)
+def log_square_integrals(stack: Stack, evidence: Evidence) -> Tensor:
+    """log Σ_s ∫|c_s(x)|² over what is not observed, of each circuit of a stack, (m, n)."""
+    if _is_one_block(stack, evidence):
+        return log_sum_of_squares(_of_complete_rows(stack, evidence))
+
+    def log_roots(rows: Evidence, schedule: FoldedSchedule) -> Tensor:
+        schedule = contraction_schedule(
+            stack.circuit, schedule, observed=OBSERVED, missing=MISSING
+        )
+        leaves = square_leaves(stack, rows)
+        root = evaluate(schedule.repeated(stack.size), stack.sum_layers, leaves)
+        is_contracted = schedule.calls[-1].kind is CONTRACTION
+        return (log_sum if is_contracted else log_sum_of_squares)(root)
+
+    return _by_blocks(stack, evidence, square_leaf, log_roots)
+
+
+def log_integrals(stack: Stack, evidence: Evidence) -> Tensor:
+    """log Σ_s ∫c_s(x) over what is not observed, of each circuit of a stack, (m, n)."""
+    if _is_one_block(stack, evidence):
+        return log_sum(_of_complete_rows(stack, evidence))
+
+    def log_roots(rows: Evidence, schedule: FoldedSchedule) -> Tensor:
+        leaves = plain_leaves(stack, rows)
+        return log_sum(evaluate(schedule.repeated(stack.size), stack.sum_layers, leaves))
+
+    return _by_blocks(stack, evidence, plain_leaf, log_roots)
+
+
+def _of_complete_rows(stack: Stack, evidence: Evidence) -> Scaled:
+    """The roots at rows of which everything is observed."""
+    schedule = stack.circuit.schedule.repeated(stack.size)
+    return evaluate(schedule, stack.sum_layers, values_at(stack.input_layers, evidence.x))
 
 
 Leaf = Callable[[InputLayer, LeafCall, Evidence, torch.dtype | None], LeafMessage]
@@ -93,35 +112,34 @@ def _observed(layer: InputLayer, call: LeafCall, evidence: Evidence) -> Tensor:
     return evidence.observed[:, layer.variables[call.folds][:, 0]].T
 
 
-def square_leaves(circuit: Circuit, evidence: Evidence) -> LeafSource:
+def square_leaves(stack: Stack, evidence: Evidence) -> LeafSource:
     """The leaves of |c|² given evidence."""
-    return _leaves(circuit, evidence, square_leaf)
+    return _leaves(stack, evidence, square_leaf)
 
 
-def plain_leaves(circuit: Circuit, evidence: Evidence) -> LeafSource:
+def plain_leaves(stack: Stack, evidence: Evidence) -> LeafSource:
     """The leaves of c given evidence."""
-    return _leaves(circuit, evidence, plain_leaf)
+    return _leaves(stack, evidence, plain_leaf)
 
 
-def _leaves(circuit: Circuit, evidence: Evidence, leaf: Leaf) -> LeafSource:
-    layers = circuit.input_layers
-
+def _leaves(stack: Stack, evidence: Evidence, leaf: Leaf) -> LeafSource:
     def source(call: LeafCall, rows: Tensor | None, dtype: torch.dtype | None) -> LeafMessage:
         if call.label == ABOVE_ROOT:
-            return _above_root(circuit)
+            return _above_root(stack)
         some = evidence if rows is None else evidence.rows(rows)
-        return leaf(layers[call.layer], call, some, dtype)
+        return leaf(stack.input_layers[call.layer], call, some, dtype)
 
     return source
 
 
-def _above_root(circuit: Circuit) -> LeafMessage:
+def _above_root(stack: Stack) -> LeafMessage:
     """Σ_s |c_s|² as a form of the outputs: their identity; of a single one, a vector of one."""
-    weight = circuit.sum_layers[-1].weights()
-    if circuit.num_outputs == 1:
-        return LeafMessage(weight.new_ones(1, 1, 1), None)
-    eye = torch.eye(circuit.num_outputs, dtype=torch.float64, device=weight.device)
-    return LeafMessage(eye[None, None], None)
+    count, outputs = stack.size, stack.circuit.num_outputs
+    weight = stack.sum_layers[-1].weights()
+    if outputs == 1:
+        return LeafMessage(weight.new_ones(count, 1, 1), None)
+    eye = torch.eye(outputs, dtype=torch.float64, device=weight.device)
+    return LeafMessage(eye.expand(count, 1, -1, -1), None)
 
 
 def labels(circuit: Circuit, evidence: Evidence) -> dict[int, Hashable]:
@@ -144,31 +162,31 @@ def labels(circuit: Circuit, evidence: Evidence) -> dict[int, Hashable]:
 
 
 def _by_blocks(
-    circuit: Circuit,
+    stack: Stack,
     evidence: Evidence,
     leaf: Leaf,
-    log_integrals: Callable[[Evidence, FoldedSchedule], Tensor],
+    log_roots: Callable[[Evidence, FoldedSchedule], Tensor],
 ) -> Tensor:
     if len(evidence) == 0:
-        return torch.zeros(0, dtype=torch.float64, device=circuit.device)
+        return torch.zeros(stack.size, 0, dtype=torch.float64, device=stack.circuit.device)
     results, order = [], []
-    for rows, schedule in blocks(circuit, evidence, leaf):
-        results.append(log_integrals(_block(evidence, rows), schedule).expand(len(rows)))
+    for rows, schedule in blocks(stack.circuit, evidence, leaf, copies=stack.size):
+        results.append(log_roots(_block(evidence, rows), schedule).expand(-1, len(rows)))
         order.append(rows)
     if len(results) == 1:
         return results[0]
     back = torch.empty(len(evidence), dtype=torch.long)
     back[torch.cat(order)] = torch.arange(len(evidence))
-    return torch.cat(results)[back]
+    return torch.cat(results, 1)[:, back]
 
 
-def _is_one_block(circuit: Circuit, evidence: Evidence) -> bool:
+def _is_one_block(stack: Stack, evidence: Evidence) -> bool:
     """Whether all rows are complete and few enough to be evaluated together."""
-    rows = len(evidence)
-    return 0 < rows and rows * _width(circuit) <= _BLOCK and evidence.is_complete
+    numbers = len(evidence) * stack.size * row_width(stack.circuit)
+    return 0 < numbers <= _BLOCK and evidence.is_complete
 
 
-def _width(circuit: Circuit) -> int:
+def row_width(circuit: Circuit) -> int:
     """How many numbers the messages of one complete row hold, and their products."""
     inputs = sum(len(layer.scopes) * layer.num_units for layer in circuit.input_layers)
     shapes = [next(layer.weights.parameters()).shape for layer in circuit.sum_layers]
@@ -181,14 +199,17 @@ def _block(evidence: Evidence, rows: Tensor) -> Evidence:
 
 
 def blocks(
-    circuit: Circuit, evidence: Evidence, leaf: Leaf, *, more_per_row: int = 0
+    circuit: Circuit, evidence: Evidence, leaf: Leaf, *, more_per_row: int = 0, copies: int = 1
 ) -> Iterator[tuple[Tensor, FoldedSchedule]]:
-    """Rows to evaluate together and their schedule, few enough to bound the memory."""
+    """Rows to evaluate together and their schedule, few enough to bound the memory.
+
+    A stack holds ``copies`` of all messages.
+    """
     if len(evidence) == 0:
         return
     for rows in _same_pattern(circuit, evidence, leaf):
         schedule = circuit.refold(labels(circuit, _block(evidence, rows)))
-        per_row = _numbers_per_row(circuit, schedule, evidence) + more_per_row
+        per_row = copies * _numbers_per_row(circuit, schedule, evidence) + more_per_row
         # Where nothing is differentiated, most messages are gone before the last is there.
         numbers = _BLOCK if torch.is_grad_enabled() else 2 * _BLOCK
         for piece in rows.split(max(1, numbers // max(1, per_row))):

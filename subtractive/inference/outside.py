@@ -16,6 +16,7 @@ from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.environment import Environment
 from subtractive.circuits.evaluation import ForwardPass, leaves_of
 from subtractive.circuits.layers import mix
+from subtractive.circuits.stacking import Stack
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import OBSERVED, square_leaves
 from subtractive.numerics.leaf_message import LeafMessage, double
@@ -48,7 +49,7 @@ class Call(NamedTuple):
 @full_precision
 def inside(circuit: Circuit, schedule: FoldedSchedule, evidence: Evidence) -> Inside:
     """Forward once and keep every message; rows that are alike have one for all of them."""
-    leaves = leaves_of(schedule, square_leaves(circuit, evidence.shared()))
+    leaves = leaves_of(schedule, square_leaves(Stack.of([circuit]), evidence.shared()))
     return keep_inside(circuit, schedule, leaves, len(evidence))
 
 

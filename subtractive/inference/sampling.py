@@ -17,6 +17,7 @@ from torch.nn import functional
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.evaluation import ForwardPass, leaves_of
 from subtractive.circuits.reference_path import ReferencePath
+from subtractive.circuits.stacking import Stack
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside, numbers_per_row
@@ -107,7 +108,7 @@ def sample_plain(
     more = 4 * widest * circuit.num_variables
     for rows, schedule in blocks(circuit, evidence, plain_leaf, more_per_row=more):
         part = evidence.rows(rows)
-        leaves = leaves_of(schedule, plain_leaves(circuit, part.shared()))
+        leaves = leaves_of(schedule, plain_leaves(Stack.of([circuit]), part.shared()))
         units = _draw_units(circuit, schedule, leaves, len(rows), generator)
         x = x.index_copy(0, rows, _draw_values(circuit, part, schedule, units, generator))
     return x

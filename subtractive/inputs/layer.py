@@ -51,6 +51,26 @@ class InputLayer(nn.Module):
             self.register_buffer(name, torch.stack([p[name] for p in fixed]))
         self.names = (*learned[0], *fixed[0])
 
+    @classmethod
+    def side_by_side(cls, layers: Sequence[InputLayer]) -> InputLayer:
+        """Layers of the same regions and families as one, each region of all layers in a row.
+
+        Its tensors are computed from those of the layers, with their gradients.
+        """
+        first, count = layers[0], len(layers)
+        layer = cls.__new__(cls)
+        nn.Module.__init__(layer)
+        layer.family, layer.num_units, layer.is_shared = first.family, first.num_units, False
+        layer.families = tuple(family for family in first.families for _ in layers)
+        layer.scopes = tuple(scope for scope in first.scopes for _ in layers)
+        variables = first.variables.repeat_interleave(count, 0)
+        layer.register_buffer("variables", variables, persistent=False)
+        layer.names = first.names
+        each = [one.tensors(slice(None)) for one in layers]
+        for name in first.names:
+            setattr(layer, name, torch.stack([p[name] for p in each], 1).flatten(0, 1))
+        return layer
+
     def tensors(self, folds: Index, dtype: torch.dtype | None = None) -> Tensors:
         """The numbers behind the functions of some regions, by name, region axis first."""
         if not self.is_shared:

@@ -113,6 +113,21 @@ class FoldedSchedule:
         leaves = tuple(leaf._replace(label=label) for leaf in self.leaves)
         return replace(self, leaves=leaves)
 
+    def repeated(self, count: int) -> FoldedSchedule:
+        """The schedule of ``count`` circuits side by side: each region that often in a row."""
+        if count == 1:
+            return self
+        leaves = tuple(leaf._replace(folds=_repeated(leaf.folds, count)) for leaf in self.leaves)
+        calls = tuple(
+            call._replace(
+                folds=_repeated(call.folds, count),
+                places=tuple(_repeated(place, count) for place in call.places),
+            )
+            for call in self.calls
+        )
+        parts = tuple(tuple(_repeated(part, count) for part in some) for some in self.parts)
+        return replace(self, leaves=leaves, calls=calls, parts=parts)
+
 
 class Places(NamedTuple):
     """Where each region is stored: (number of the layer, place in it)."""
@@ -231,6 +246,12 @@ def _as_index(places: list[int]) -> Index:
     """A slice where places are consecutive, which copies nothing."""
     whole = slice(places[0], places[0] + len(places))
     return whole if places == list(range(whole.start, whole.stop)) else places
+
+
+def _repeated(places: Index, count: int) -> Index:
+    if isinstance(places, slice):
+        return slice(places.start * count, places.stop * count)
+    return [place * count + copy for place in places for copy in range(count)]
 
 
 def _numbered(tensors: Sequence[Sequence[int]]) -> dict[int, tuple[int, int]]:

@@ -1,14 +1,13 @@
-"""Marginals of mixtures of monotonic trees given evidence, by messages up and down the trees.
+"""Marginals of mixtures of monotonic trees given evidence, prepared for many questions.
 
 Members over the same tree are stacked, so that a mixture of eight trees takes as many steps as
-one. Messages are logarithms, because there is nothing to subtract. A forest may be kept for many
-questions as long as nothing of its density changes.
+one. A forest may be kept as long as nothing of its density changes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeGuard, final
 
 import numpy as np
@@ -16,115 +15,108 @@ import torch
 from torch import Tensor
 
 from subtractive.circuits.layers import HadamardLayer, SumLayer
+from subtractive.circuits.stacking import Stack, structure
 from subtractive.densities.base import Density
 from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.inference.evidence import Evidence
-from subtractive.inference.expectations import UnitShares
+from subtractive.inference.expectations import UnitShares, unit_shares
+from subtractive.inference.marginal import BY_ROW
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.leaf_message import LeafMessage, choose
-from subtractive.regions.folding import FoldedSchedule, Index
+from subtractive.regions.folding import FoldedSchedule
 from subtractive.tables.reading import Floats
 
 
 @final
-class Leaves(NamedTuple):
-    """Input regions of one variable each, of all members of a stack."""
+class Leaf(NamedTuple):
+    """One variable in all members of a stack."""
 
-    variables: Sequence[int]  # (f,)
     family: InputFamily
-    tensors: Tensors  # (m, f, ...) each
-    log_integrals: Tensor  # (m, f, 1, i)
-    values: Mapping[int, Tensor]  # (m · i, q) by variable: f_i where its curve is, over ∫ f_i
+    tensors: Tensors  # (m, i, ...) each
+    log_integrals: Tensor  # (m, 1, i)
 
     @classmethod
-    def of(cls, layers: Sequence[InputLayer], points: Mapping[int, Floats]) -> Leaves:
-        """The layers of all members side by side."""
-        family, variables = layers[0].family, layers[0].variables[:, 0].tolist()
-        each = [layer.tensors(slice(None), torch.float64) for layer in layers]
-        tensors = {name: torch.stack([p[name] for p in each]).detach() for name in each[0]}
-        integrals = torch.stack([_logs(family.integral(p, EVERYWHERE)) for p in each]).detach()
-        leaves = cls(variables, family, tensors, integrals, {})
-        known = {v: leaves.values_at(v, points[v]) for v in variables if v in points}
-        return leaves._replace(values=known)
+    def of(cls, layer: InputLayer, place: int, count: int) -> Leaf:
+        """The regions of a stacked layer from a place on."""
+        p = layer.tensors(slice(place, place + count), torch.float64)
+        return cls(layer.family, p, _logs(layer.family.integral(p, EVERYWHERE)))
 
-    def at(self, variable: int) -> tuple[int, Tensors]:
-        """The place of a variable, and the tensors (m, i, ...) of its units."""
-        place = self.variables.index(variable)
-        return place, {name: tensor[:, place] for name, tensor in self.tensors.items()}
-
-    def values_at(self, variable: int, codes: Floats) -> Tensor:
+    def values_at(self, codes: Floats) -> Tensor:
         """``f_i / ∫ f_i`` of all units at codes, (m · i, q)."""
-        place, p = self.at(variable)
         x = torch.from_numpy(codes).expand(len(self.log_integrals), -1)[..., None]
-        log_values = _logs(self.family.values(p, x)) - self.log_integrals[:, place]
+        log_values = _logs(self.family.values(self.tensors, x)) - self.log_integrals
         return log_values.exp().mT.flatten(0, 1)
 
-    def log_messages(self, evidence: Evidence) -> Tensor:
-        """f(x) where a variable is observed, else its integral over the window, (m, f, n, i)."""
-        logs = self.log_integrals.expand(-1, -1, len(evidence), -1).clone()
-        for variable in _known(evidence) & set(self.variables):
-            observed = evidence.observed[:, variable].expand(len(logs), -1)  # (m, n)
-            place, p = self.at(variable)
-            window = evidence.window(torch.full((len(logs), 1), variable))
-            x = evidence.x[:, variable].double().expand(len(logs), -1)[..., None]
-            message = choose(observed, self.family.values(p, x), self.family.integral(p, window))
-            logs[:, place] = _logs(message)
-        return logs
+    def coefficients(self, shares: Tensor, variable: int, evidence: Evidence) -> Tensor:
+        """r (m, n, i) of the density ``Σ_i r_i f_i / ∫ f_i``, given the shares of the units.
+
+        They are the shares themselves where nothing is known of the variable.
+        """
+        count = len(self.log_integrals)
+        observed = evidence.observed[:, variable].expand(count, -1)  # (m, n)
+        window = evidence.window(torch.full((count, 1), variable))
+        x = evidence.x[:, variable].double().expand(count, -1)[..., None]
+        inside = self.family.integral(self.tensors, window)
+        known = _logs(choose(observed, self.family.values(self.tensors, x), inside))
+        found = (shares.log() + self.log_integrals - known).exp()
+        return torch.where(shares > 0, found, 0.0)
 
 
 @final
-class Stack(NamedTuple):
+class Trees(NamedTuple):
     """Members of a mixture over the same tree, with equally many units."""
 
+    stack: Stack
     schedule: FoldedSchedule
-    leaves: Sequence[Leaves]
-    weights: Sequence[Tensor]  # (m, f, o, i) of each call
+    leaves: Mapping[int, Leaf]  # by variable
+    values: Mapping[int, Tensor]  # (m · i, q) by variable: ``f_i / ∫ f_i`` where its curve is
     log_shares: Tensor  # (m,): of each member's weight over its Z
+
+    @classmethod
+    def of(
+        cls,
+        members: Sequence[MonotonicCircuit],
+        log_shares: Tensor,
+        points: Mapping[int, Floats],
+    ) -> Trees:
+        """Members of equal structure, ready for curves at codes (q,) of variables."""
+        circuits = [member.circuit for member in members]
+        stack, count = Stack.of(circuits), len(circuits)
+        schedule = circuits[0].schedule.with_label(BY_ROW).repeated(count)
+        leaves = {
+            variable: Leaf.of(layer, place * count, count)
+            for layer, own in zip(stack.input_layers, circuits[0].input_layers, strict=True)
+            for place, (variable,) in enumerate(own.scopes)
+        }
+        values = {v: leaf.values_at(points[v]) for v, leaf in leaves.items() if v in points}
+        log_normalisers = torch.stack([member.log_partition().double() for member in members])
+        return cls(stack, schedule, leaves, values, log_shares - log_normalisers)
 
     def weigh(self, evidence: Evidence) -> tuple[Tensor, dict[int, Tensor]]:
         """log of the weight of evidence in each member, (m, n), and coefficients of all curves.
 
         The density of a variable in a member is ``Σ_i r_i f_i / ∫ f_i``, r (m, n, i).
         """
-        messages = [leaf.log_messages(evidence) for leaf in self.leaves]
-        for call, weight in zip(self.schedule.calls, self.weights, strict=True):
-            product = torch.stack(self._children(messages, call.sources, call.places)).sum(0)
-            messages.append(_log_sum(weight, product))
-        environments = [torch.empty_like(message) for message in messages]
-        environments[-1].zero_()
-        for number in reversed(range(len(self.schedule.calls))):
-            call, weight = self.schedule.calls[number], self.weights[number]
-            above = _log_sum(weight.mT, environments[len(self.leaves) + number])
-            children = self._children(messages, call.sources, call.places)
-            for slot, rest in enumerate(_without_each(children)):
-                environments[call.sources[slot]][:, call.places[slot]] = above + rest
-        log_weights = self.log_shares[:, None] + messages[-1].logsumexp(-1)[:, 0]
-        found = {}
-        for leaf, message, outside in zip(self.leaves, messages, environments, strict=False):
-            whole = (outside + message).logsumexp(-1, keepdim=True)
-            shares = (outside - whole + leaf.log_integrals).exp()
-            found.update({v: shares[:, place] for place, v in enumerate(leaf.variables)})
-        return log_weights, found
-
-    def leaf(self, variable: int) -> Leaves:
-        """The leaves with a variable."""
-        return next(leaf for leaf in self.leaves if variable in leaf.variables)
-
-    @staticmethod
-    def _children(
-        messages: Sequence[Tensor], sources: Sequence[int], places: Sequence[Index]
-    ) -> list[Tensor]:
-        return [messages[source][:, at] for source, at in zip(sources, places, strict=True)]
+        logs, units = unit_shares(self.stack, evidence, self.schedule)
+        found: dict[int, Tensor] = {}
+        for layer, folds, shares in units:
+            variables = layer.variables[folds][:: self.stack.size, 0].tolist()
+            by_variable = shares.unflatten(0, (-1, self.stack.size)).unbind()
+            found.update(zip(variables, by_variable, strict=True))
+        for variable in _known(evidence):
+            leaf, shares = self.leaves[variable], found[variable]
+            found[variable] = leaf.coefficients(shares, variable, evidence)
+        return self.log_shares[:, None] + logs, found
 
 
 @final
 class Forest:
     """A mixture of monotonic trees, ready for curves at codes (q,) of variables."""
 
-    def __init__(self, stacks: Sequence[Stack], points: Mapping[int, Floats]) -> None:
-        self.stacks, self.points = stacks, points
+    def __init__(self, trees: Sequence[Trees], points: Mapping[int, Floats]) -> None:
+        self.trees, self.points = trees, points
 
     @classmethod
     @torch.no_grad()
@@ -137,14 +129,11 @@ class Forest:
         trees = [member for member in members if _is_tree(member)]
         if len(trees) < len(members):
             return None
-        groups: dict[str, list[int]] = {}
+        groups: dict[Hashable, list[int]] = {}
         for number, member in enumerate(trees):
-            circuit = member.circuit
-            shapes = [layer.weights().shape for layer in circuit.sum_layers]
-            families = [(layer.family, layer.scopes) for layer in circuit.input_layers]
-            groups.setdefault(str((circuit.schedule, shapes, families)), []).append(number)
+            groups.setdefault(structure(member.circuit), []).append(number)
         stacks = [
-            _stack([trees[number] for number in group], shares[group], points or {})
+            Trees.of([trees[number] for number in group], shares[group], points or {})
             for group in groups.values()
         ]
         return cls(stacks, points or {})
@@ -156,15 +145,15 @@ class Forest:
         ``None`` if a variable is of different families in different members.
         """
         log_weights, answers = self._weigh(evidence)
-        shares = log_weights.softmax(0).split([len(stack.log_shares) for stack in self.stacks])
+        shares = log_weights.softmax(0).split([len(trees.log_shares) for trees in self.trees])
         joined = {}
         for variable in (~evidence.observed[0]).nonzero()[:, 0].tolist():
-            leaves = [stack.leaf(variable) for stack in self.stacks]
+            leaves = [trees.leaves[variable] for trees in self.trees]
             if any(leaf.family != leaves[0].family for leaf in leaves):
                 return None
-            units = [leaf.at(variable)[1] for leaf in leaves]
             tensors = {
-                name: torch.cat([p[name].flatten(0, 1) for p in units])[None] for name in units[0]
+                name: torch.cat([leaf.tensors[name].flatten(0, 1) for leaf in leaves])[None]
+                for name in leaves[0].tensors
             }
             parts = [
                 _weighted(found[variable], share)[:, 0].flatten()
@@ -175,7 +164,7 @@ class Forest:
 
     def _weigh(self, evidence: Evidence) -> tuple[Tensor, list[dict[int, Tensor]]]:
         """log of the weight of evidence in all members, (m, n), and coefficients by stack."""
-        answers = [stack.weigh(evidence) for stack in self.stacks]
+        answers = [trees.weigh(evidence) for trees in self.trees]
         return torch.cat([log_weight for log_weight, _ in answers]), [r for _, r in answers]
 
     @torch.no_grad()
@@ -222,13 +211,16 @@ class Forest:
     ) -> Floats:
         """The density (n, q) of a variable in each box times the shares (m, n) of the members."""
         curves, start = [], 0
-        for stack, found in zip(self.stacks, answers, strict=True):
-            share = shares[start : start + len(stack.log_shares)]
+        for trees, found in zip(self.trees, answers, strict=True):
+            share = shares[start : start + len(trees.log_shares)]
             weighted = _weighted(found[variable], share)
-            leaf = stack.leaf(variable)
-            values = leaf.values[variable] if codes is None else leaf.values_at(variable, codes)
+            values = (
+                trees.values[variable]
+                if codes is None
+                else trees.leaves[variable].values_at(codes)
+            )
             curves.append(weighted.movedim(1, 0).flatten(1) @ values)
-            start += len(stack.log_shares)
+            start += len(trees.log_shares)
         return np.asarray(torch.stack(curves).sum(0).numpy())
 
 
@@ -267,42 +259,9 @@ def _is_tree(member: object) -> TypeGuard[MonotonicCircuit]:
     )
 
 
-def _stack(
-    members: Sequence[MonotonicCircuit], log_shares: Tensor, points: Mapping[int, Floats]
-) -> Stack:
-    circuits = [member.circuit for member in members]
-    schedule = circuits[0].schedule
-    leaves = [
-        Leaves.of([circuit.input_layers[call.layer] for circuit in circuits], points)
-        for call in schedule.leaves
-    ]
-    weights = [
-        torch.stack([circuit.sum_layers[call.layer].weights().double() for circuit in circuits])
-        for call in schedule.calls
-    ]
-    log_normalisers = torch.stack([member.log_partition().double() for member in members])
-    return Stack(schedule, leaves, weights, log_shares - log_normalisers)
-
-
 def _logs(message: LeafMessage) -> Tensor:
     """The logarithms of a message that is not negative."""
     if message.mantissa is None:
         return message.some
     logs = message.mantissa.log()
     return logs if message.exponent is None else logs + message.exponent
-
-
-def _log_sum(weight: Tensor, logs: Tensor) -> Tensor:
-    """log W exp(l), (m, f, n, o), of weights (m, f, o, i) and logarithms (m, f, n, i)."""
-    peak = logs.amax(-1, keepdim=True).clamp(min=torch.finfo(logs.dtype).min)
-    return ((logs - peak).exp() @ weight.mT).log() + peak
-
-
-def _without_each(children: Sequence[Tensor]) -> list[Tensor]:
-    """For each child the sum of all others; not by a difference, where infinities are NaN."""
-    zero = torch.zeros_like(children[0])
-    before, after = [zero], [zero]
-    for child, last in zip(children[:-1], children[:0:-1], strict=True):
-        before.append(before[-1] + child)
-        after.append(after[-1] + last)
-    return [left + right for left, right in zip(before, reversed(after), strict=True)]

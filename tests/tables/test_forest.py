@@ -62,7 +62,7 @@ GIVEN = {
 @pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN)
 def test_curves_and_weights_are_those_of_the_density(density, given):
     forest = Forest.of(density, POINTS)
-    assert sorted(len(stack.log_shares) for stack in forest.stacks) == [1, 1, 3]
+    assert sorted(len(stack.log_shares) for stack in forest.trees) == [1, 1, 3]
     asked = {v: codes for v, codes in POINTS.items() if not bool(given.observed[:, v].any())}
     log_weight, heights = forest.weigh_heights(given, asked.keys())
     expected_weight, expected = weigh_heights(density, given, asked)
