@@ -2,12 +2,17 @@
 
 import json
 
+import numpy as np
 import pytest
+import torch
+from scipy import stats
 
+import subtractive as sub
 from scorecard import page
 from scorecard.__main__ import main, run
 from scorecard.all_checks import CHECKS
 from scorecard.check import Check, Outcome, Size, worst
+from scorecard.sampling import LEVEL, MISS, rows_to_see
 
 # Those whose quick form takes more than two seconds: many fits, processes, pytest within pytest.
 LONG = {12, 13, 14, 15, 16, 17, 18, 19, 21, 23, 24, 27}
@@ -35,6 +40,28 @@ def test_a_figure_that_is_no_number_fails():
     assert worst([1e-12, 2e-12], 1e-10, "values").passed
     assert not worst([1e-12, 1e-9], 1e-10, "values").passed
     assert not worst([1e-12, float("nan")], 1e-10, "values").passed
+
+
+def test_the_rows_of_the_sampler_check_are_enough_to_see_a_planted_shift():
+    """Of 1,000 moved samples of the calculated size few pass, and many of a quarter of it."""
+    p = sub.SquaredCircuit(sub.Circuit(sub.flat(1), sub.Gaussian(), num_units=1, seed=0))
+    p = p.to(torch.float64)
+    shift = 0.2 * float(p.variance().detach().sqrt())
+    rows = rows_to_see(p, 0, shift, 1)
+    distance = 2 * stats.norm.cdf(0.1) - 1  # of a normal density moved by 0.2 standard deviations
+    quantile = (stats.kstwobign.isf(LEVEL) - stats.norm.ppf(MISS) / 2) / distance
+    assert rows == pytest.approx(quantile**2, rel=1e-3, abs=1)
+    generator = np.random.default_rng(0)
+
+    def missed(n):
+        uniform = np.sort(stats.norm.cdf(generator.normal(size=(1_000, n)) + 0.2))
+        steps = np.arange(n)
+        distances = np.maximum((steps + 1) / n - uniform, uniform - steps / n).max(1)
+        return int((distances < stats.kstwo.isf(LEVEL, n)).sum())
+
+    # At most 0.1 are expected: five or more happen less than once in ten million times.
+    assert missed(rows) < 5
+    assert missed(rows // 4) > 100
 
 
 def test_an_error_is_a_failure():
