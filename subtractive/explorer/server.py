@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -24,9 +25,14 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from subtractive.explorer.answers import Answer, Answers
+from subtractive.explorer.turns import Stale, Turns
+
+Endpoint = Callable[[Request, object], Awaitable[Response]]
 
 HOSTS = ("127.0.0.1", "localhost")
 MOST_BYTES = 1_000_000
+GLANCE = 0.01  # seconds between two looks whether somebody still waits for a slow answer
+NOBODY = 499  # the status of an answer that nobody reads
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -79,43 +85,81 @@ class Guard:
 
 def make_app(answers: Answers, token: str) -> Starlette:
     """The application; all its addresses begin with the token."""
-    # One computation at a time, or all become slow; but curves do not wait for longer ones.
-    quick, slow = asyncio.Lock(), asyncio.Lock()
+    turns = Turns()
+    quick, slow = asyncio.Lock(), asyncio.Lock()  # one computation at a time, or all become slow
 
-    def compute(answer: Callable[[Mapping[str, Any]], Answer], body: object) -> Response:
-        try:
-            if not isinstance(body, dict):
-                raise ValueError("a request is a JSON object.")
-            return _json(answer(body))
-        except (ValueError, ArithmeticError) as error:
-            return _json({"error": str(error)}, 422)
+    async def draw(request: Request, body: object) -> Response:
+        with turns.urgent():
+            async with quick:
+                if await request.is_disconnected():
+                    return Response(status_code=NOBODY)
+                return await run_in_threadpool(_compute, answers.curves, body)
 
-    def route(
-        name: str, answer: Callable[[Mapping[str, Any]], Answer], turn: asyncio.Lock = slow
-    ) -> Route:
-        async def endpoint(request: Request) -> Response:
-            try:
-                body = await _read_json(request)
-            except ValueError as error:
-                return _json({"error": str(error)}, 400)
-            async with turn:
-                if await request.is_disconnected():  # the page has a newer question
-                    return Response(status_code=499)
-                return await run_in_threadpool(compute, answer, body)
+    def later(answer: Callable[[Mapping[str, Any]], Answer]) -> Endpoint:
+        async def endpoint(request: Request, body: object) -> Response:
+            async with slow:
+                return await _unless_stale(turns, request, answer, body)
 
-        return Route(f"/{token}/api/{name}", endpoint, methods=["POST"])
+        return endpoint
 
     static = StaticFiles(directory=str(files("subtractive.explorer") / "static"), html=True)
+    endpoints = {
+        "page": later(lambda _: answers.page()),
+        "curves": draw,
+        "selected": later(answers.selected),
+        "summary": later(answers.summary),
+        "samples": later(answers.samples),
+        "joint": later(answers.joint),
+    }
     routes = [
-        route("page", lambda _: answers.page()),
-        route("curves", answers.curves, quick),
-        route("selected", answers.selected),
-        route("summary", answers.summary),
-        route("samples", answers.samples),
-        route("joint", answers.joint),
-        Mount(f"/{token}", static),
+        Route(f"/{token}/api/{name}", _with_body(endpoint), methods=["POST"])
+        for name, endpoint in endpoints.items()
     ]
-    return Starlette(routes=routes, middleware=[Middleware(Guard, token=token)])
+    page = Mount(f"/{token}", static)
+    return Starlette(routes=[*routes, page], middleware=[Middleware(Guard, token=token)])
+
+
+def _with_body(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    async def read_and_answer(request: Request) -> Response:
+        try:
+            body = await _read_json(request)
+        except ValueError as error:
+            return _json({"error": str(error)}, 400)
+        return await endpoint(request, body)
+
+    return read_and_answer
+
+
+async def _unless_stale(
+    turns: Turns, request: Request, answer: Callable[[Mapping[str, Any]], Answer], body: object
+) -> Response:
+    """Compute an answer in the pauses of urgent ones, and stop when nobody waits for it."""
+    if await request.is_disconnected():  # the page has a newer question
+        return Response(status_code=NOBODY)
+    stale = threading.Event()
+
+    def compute() -> Response:
+        try:
+            with turns.patient(stale):
+                return _compute(answer, body)
+        except Stale:
+            return Response(status_code=NOBODY)
+
+    computing = asyncio.ensure_future(run_in_threadpool(compute))
+    while not computing.done():
+        await asyncio.wait({computing}, timeout=GLANCE)
+        if await request.is_disconnected():
+            stale.set()
+    return await computing
+
+
+def _compute(answer: Callable[[Mapping[str, Any]], Answer], body: object) -> Response:
+    try:
+        if not isinstance(body, dict):
+            raise ValueError("a request is a JSON object.")
+        return _json(answer(body))
+    except (ValueError, ArithmeticError) as error:
+        return _json({"error": str(error)}, 422)
 
 
 async def _read_json(request: Request) -> object:

@@ -3,11 +3,14 @@
 import http.client
 import json
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import subtractive as sub
 from subtractive.cli.main import main
@@ -162,3 +165,71 @@ def test_the_command_serves_a_model_and_a_table(model, tmp_path, capsys, monkeyp
     [(status, page)] = seen
     assert (status, page["rows"]) == (200, 2)
     assert page["model"] == str(tmp_path / "file.model")
+
+
+class Busy:
+    """Answers whose slow ones compute until they are told to end."""
+
+    def __init__(self, answers):
+        self.answers, self.steps, self.end = answers, 0, False
+
+    def __getattr__(self, name):
+        return getattr(self.answers, name)
+
+    def joint(self, request):
+        while not self.end:
+            torch.ones(10).sum()
+            self.steps += 1
+        return {"ended": True}
+
+    def curves(self, request):
+        before = self.steps
+        time.sleep(0.3)
+        return {"steps": self.steps - before}
+
+
+@pytest.fixture
+def busy(model):
+    answers = Busy(Answers.of(model, None, None))
+    with running(answers) as (found, _):
+        yield answers, urlsplit(found)
+        answers.end = True
+
+
+def wait_until(condition, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+def test_slower_answers_pause_while_curves_are_computed(busy):
+    answers, address = busy
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(ask, address, "POST", address.path + "api/joint", "{}")
+        assert wait_until(lambda: answers.steps > 100)
+        _, content = ask(address, "POST", address.path + "api/curves", "{}")
+        assert json.loads(content)["steps"] <= 1  # the one that had begun
+        reached = answers.steps
+        assert wait_until(lambda: answers.steps > reached + 100)  # and go on afterwards
+        answers.end = True
+        assert json.loads(slow.result()[1]) == {"ended": True}
+
+
+def test_an_answer_that_nobody_waits_for_is_not_computed_further(busy):
+    answers, address = busy
+    connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=30)
+    connection.request("POST", address.path + "api/joint", "{}", {"Host": address.netloc})
+    assert wait_until(lambda: answers.steps > 100)
+    connection.close()
+
+    def stands_still():
+        before = answers.steps
+        time.sleep(0.1)
+        return answers.steps == before
+
+    assert wait_until(stands_still)
+    # The next one has its turn.
+    answer, content = ask(address, "POST", address.path + "api/samples", '{"given": {}}')
+    assert answer.status == 200
+    assert len(json.loads(content)["rows"]) == 6
