@@ -235,10 +235,7 @@ class ForwardPass:
             # Not torch.aminmax, which takes ten times as long.
             peak = size.amax(-1).clamp_(min=torch.finfo(size.dtype).tiny)
             least = size.amin(-1) if self.schedule.is_checked[number] else None
-            # In place where no backward function of our own needs the sums.
-            in_place = mantissa.dim() == 3 or not mantissa.requires_grad
-            divide = torch.Tensor.div_ if in_place else torch.Tensor.div
-            mantissa = divide(mantissa, spread(peak, mantissa))
+            mantissa = mantissa.div_(spread(peak, mantissa))
             total = total + peak.double().log()
         is_gram = sums.is_gram or self.schedule.calls[number].kind is CONTRACTION
         self.ranges[number] = SumRange(peak, least, 1 + gain, num_errors, mantissa.dtype, is_gram)

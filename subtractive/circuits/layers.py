@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from subtractive.circuits.environment import Environment, below_hadamard, below_kronecker
-from subtractive.circuits.gram_sandwich import gram_sandwich
 from subtractive.circuits.weights import Weights
 from subtractive.io.registry import Registry
-from subtractive.numerics.leaf_message import Index, pick
+from subtractive.numerics.leaf_message import Index, double, pick
 from subtractive.numerics.scaled import Message, Scaled, multiply
 from subtractive.numerics.signed_log import SignedLog, kronecker_signed, multiply_signed
 from subtractive.regions.folding import CONTRACTION, TRANSPOSED, FoldedSchedule
@@ -35,11 +34,18 @@ def mix(weight: Tensor, values: Tensor) -> Tensor:
 
 
 def mix_gram(weight: Tensor, gram: Tensor, other: Tensor) -> Tensor:
-    """``Y = W G Vᴴ``: weights (f, o, i) and (f, p, j), gram (f, n, i, j), result (f, n, o, p)."""
+    """``Y = W G Vᴴ``, in double precision: components that nearly cancel leave few digits.
+
+    Weights are (f, o, i) and (f, p, j), grams (f, n, i, j), the result is (f, n, o, p).
+    """
+    dtype = double(torch.promote_types(weight.dtype, torch.promote_types(gram.dtype, other.dtype)))
+    left = weight.to(dtype)
+    right = left if other is weight else other.to(dtype)
     regions, rows, i, j = gram.shape
-    right = mix(other.conj(), gram.reshape(regions, rows * i, j)).unflatten(1, (rows, i))
-    turned = right.mT  # (f, n, p, i)
-    return torch.unflatten(mix(weight, turned.flatten(1, 2)), 1, (rows, -1)).mT
+    half = torch.bmm(gram.to(dtype).reshape(regions, rows * i, j), right.mH)
+    if rows == 1:
+        return torch.bmm(left, half)[:, None]
+    return left[:, None] @ half.view(regions, rows, i, -1)
 
 
 def kronecker(vectors: Sequence[Tensor]) -> Tensor:
@@ -243,9 +249,8 @@ class ElementwiseLayer(Layer):
         self, children: Sequence[Message], weight: Tensor, other: Tensor | None = None
     ) -> Scaled:
         gram = multiply(children)
-        if other is None:
-            return gram._replace(mantissa=gram_sandwich(weight, gram.mantissa))
-        return gram._replace(mantissa=mix_gram(weight, gram.mantissa, other))
+        right = weight if other is None else other
+        return gram._replace(mantissa=mix_gram(weight, gram.mantissa, right))
 
     def reference(self, children: Sequence[SignedLog]) -> SignedLog:
         return multiply_signed(children)

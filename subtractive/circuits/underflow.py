@@ -59,7 +59,7 @@ def underflowed(schedule: FoldedSchedule, ranges: Mapping[int, SumRange]) -> Ten
     measured = [t for item in items for t in item[:2] if t is not None]
     if any(t.numel() == 0 for t in measured):
         return None
-    least = iter(torch.stack([t.amin().double() for t in measured]).tolist())
+    least = iter(_least(measured))
     worst = []
     for item in items:
         peak, low = (None if t is None else next(least) for t in item[:2])
@@ -70,6 +70,19 @@ def underflowed(schedule: FoldedSchedule, ranges: Mapping[int, SumRange]) -> Ten
     by_row = torch.as_tensor(_root_error(schedule, items, every))
     is_safe = (by_row <= eps).all(0)
     return None if bool(is_safe.all()) else ~is_safe
+
+
+def _least(measured: Sequence[Tensor]) -> list[float]:
+    """The least number of each tensor: those of equal shape together, as there may be many."""
+    alike: dict[Any, list[int]] = {}
+    for number, tensor in enumerate(measured):
+        alike.setdefault((tensor.shape, tensor.dtype), []).append(number)
+    found = [0.0] * len(measured)
+    for numbers in alike.values():
+        stacked = torch.stack([measured[number] for number in numbers])
+        for number, least in zip(numbers, stacked.flatten(1).amin(1).tolist(), strict=True):
+            found[number] = least
+    return found
 
 
 def _root_error(

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.circuits.gram_sandwich import gram_sandwich
-from subtractive.circuits.layers import mix
+from subtractive.circuits.layers import mix, mix_gram
 from subtractive.circuits.weights import PositiveWeights, RealWeights
 from subtractive.densities.base import Density
 from subtractive.densities.monotonic import MonotonicCircuit
@@ -97,8 +96,11 @@ class FlatMembers(NamedTuple):
         """The logarithms of all roots, (m, n): NaN where mantissas may have lost digits."""
         inputs = to_scaled(leaves)
         weights = self.weights.to(leaves.some.dtype)
-        sums = gram_sandwich if leaves.is_gram else mix
-        root = Scaled(sums(weights, inputs.mantissa), inputs.log_scale)
+        if leaves.is_gram:
+            sums = mix_gram(weights, inputs.mantissa, weights)
+        else:
+            sums = mix(weights, inputs.mantissa)
+        root = Scaled(sums, inputs.log_scale)
         if not self.are_squared:
             return log_sum(root)
         is_positive = sum_of_squares(root.mantissa.detach()) > _LEAST

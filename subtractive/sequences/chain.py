@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.gram_sandwich import gram_sandwich
-from subtractive.circuits.layers import HadamardLayer, mix
+from subtractive.circuits.layers import HadamardLayer, mix, mix_gram
 from subtractive.densities.base import Density
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
@@ -109,8 +108,11 @@ class Chain:
         found = [end, rest]
         for position in reversed(range(self.length - 1)):
             product = _read(self.leaf(position, reading), rest, step)
-            mixed = gram_sandwich if self.is_squared else mix
-            sums = mixed(self.weight(position)[None], product.mantissa)
+            weight = self.weight(position)[None]
+            if self.is_squared:
+                sums = mix_gram(weight, product.mantissa, weight)
+            else:
+                sums = mix(weight, product.mantissa)
             rest = divide(sums, sums.abs().flatten(2).amax(-1))
             rest = rest._replace(log_scale=product.log_scale + rest.log_scale)
             if bool(((rest.log_scale == -math.inf) & (product.log_scale > -math.inf)).any()):

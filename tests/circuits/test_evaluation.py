@@ -10,7 +10,6 @@ from registry import every_kind
 import subtractive as sub
 from subtractive.circuits import evaluation, row_blocks
 from subtractive.circuits.evaluation import ForwardPass, evaluate, leaves_of, reference
-from subtractive.circuits.gram_sandwich import NARROW_FROM
 from subtractive.inference.partition import square_integrals
 from subtractive.numerics.scaled import log_sum_of_squares
 from subtractive.regions.folding import traverse
@@ -268,7 +267,7 @@ def test_gradients_of_several_outputs_can_be_asked_at_once():
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
 @pytest.mark.parametrize("tree", ["binary", "linear"])
 def test_gradients_of_wide_grams_in_single_precision_are_good_to_its_digits(tree, scale):
-    p = make(tree, num_units=NARROW_FROM, dtype=SINGLE)
+    p = make(tree, num_units=96, dtype=SINGLE)
     with torch.no_grad():
         p.circuit.sum_layers[0].weights.value.mul_(scale)
     narrow = torch.autograd.grad(p.log_normaliser(), list(p.parameters()))
@@ -281,7 +280,7 @@ def test_gradients_of_wide_grams_in_single_precision_are_good_to_its_digits(tree
 
 def test_gradients_of_twins_that_cancel_keep_the_digits_of_single_precision():
     """f(x) - f(x - ε): Z is ε², and its derivative by a weight 2/ε² times a difference of ε."""
-    circuit = sub.Circuit(sub.random_binary_tree(2), sub.Gaussian(), num_units=NARROW_FROM, seed=0)
+    circuit = sub.Circuit(sub.random_binary_tree(2), sub.Gaussian(), num_units=96, seed=0)
     with torch.no_grad():
         layer = circuit.input_layers[0]
         layer.mean[:, 1::2] = layer.mean[:, ::2] + 1e-2

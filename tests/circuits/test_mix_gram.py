@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from subtractive.circuits.gram_sandwich import gram_sandwich
+from subtractive.circuits.layers import mix_gram
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 REAL, COMPLEX = torch.float64, torch.complex128
@@ -22,12 +22,12 @@ def gram_of(factor):
 def test_a_sandwich_is_two_matrix_products_even_of_what_is_no_gram(dtype, rows):
     weight, gram = draw(2, 5, 4, dtype=dtype), draw(2, rows, 4, 4, seed=1, dtype=dtype)
     expected = torch.einsum("foi,fnij,fpj->fnop", weight, gram, weight.conj())
-    torch.testing.assert_close(gram_sandwich(weight, gram), expected, **CLOSE)
+    torch.testing.assert_close(mix_gram(weight, gram, weight), expected, **CLOSE)
 
 
 def test_single_precision_weights_meet_grams_in_double_precision():
     weight, gram = draw(1, 2, 2).float(), draw(1, 1, 2, 2)
-    mixed = gram_sandwich(weight, gram)
+    mixed = mix_gram(weight, gram, weight)
     assert mixed.dtype == REAL
     expected = weight[0].double() @ gram[0, 0] @ weight[0].double().T
     torch.testing.assert_close(mixed[0, 0], expected, **CLOSE)
@@ -39,7 +39,7 @@ def test_gradients_in_weights_and_grams_are_right_twice(dtype, shape):
     regions, rows, outputs, width = shape
 
     def function(weight, factor):
-        return gram_sandwich(weight, gram_of(factor))
+        return mix_gram(weight, gram_of(factor), weight)
 
     weight = draw(regions, outputs, width, dtype=dtype).requires_grad_()
     factor = draw(regions, rows, width, 2, seed=1, dtype=dtype).requires_grad_()
@@ -51,7 +51,7 @@ def test_gradients_in_weights_and_grams_are_right_twice(dtype, shape):
 def test_weights_of_zero_leave_nothing_and_have_finite_gradients(rows):
     weight = torch.zeros(1, 2, 2, dtype=REAL, requires_grad=True)
     gram = gram_of(draw(1, rows, 2, 2)).requires_grad_()
-    mixed = gram_sandwich(weight, gram)
+    mixed = mix_gram(weight, gram, weight)
     assert (mixed == 0).all()
     for grad in torch.autograd.grad(mixed.sum(), (weight, gram)):
         assert (grad == 0).all()
@@ -66,7 +66,7 @@ def test_gradients_of_real_factors_beside_complex_ones_are_real(weights, grams):
         total = sandwich.diagonal(dim1=-2, dim2=-1).sum().real
         return torch.autograd.grad(total, (weight, gram))
 
-    found = trace(gram_sandwich(weight, gram))
+    found = trace(mix_gram(weight, gram, weight))
     wide = weight.to(COMPLEX)
     expected = trace(wide[:, None] @ gram.to(COMPLEX) @ wide[:, None].mH)
     for one, other in zip(found, expected, strict=True):
