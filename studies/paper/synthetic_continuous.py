@@ -43,17 +43,36 @@ class SyntheticContinuous(SyntheticExperiment):
         def make(seed: int) -> Member:
             return build(run["model"], families, run["units"], seed)
 
-        return self.learned(run, make, dataset.rows, self.learning_rate, place)
+        found = self.learned(run, make, dataset.rows, self.learning_rate, place)
+        return {**found, "truth": float(dataset.log_density(dataset.test).mean())}
 
     def present(self, records: Sequence[Record], outputs: Page) -> None:
-        datasets = {name: self.load(name) for name in self.sets}
-        truths = {name: float(p.log_density(p.test).mean()) for name, p in datasets.items()}
+        truths = synthetic_pages.truths_of(records)
         outputs.table(
             "scores",
             synthetic_pages.CAPTION.format(seeds=len(self.seeds)),
             synthetic_pages.COLUMNS,
             synthetic_pages.score_rows(records, truths),
         )
+        if synthetic_pages.has_models(records):
+            outputs.figure(
+                "densities",
+                "Densities, the seed of each model chosen by validation; each row has one colour "
+                "scale. Below: mean test log-likelihoods.",
+                synthetic_pages.draw_densities(self._panels(records, truths)),
+            )
+        outputs.figure(
+            "scores",
+            f"Mean test log-likelihood and its standard deviation over {len(self.seeds)} seeds "
+            "against the number of components K.",
+            synthetic_pages.draw_curves(records, truths, [INPUTS]),
+        )
+
+    def _panels(
+        self, records: Sequence[Record], truths: Mapping[str, float]
+    ) -> dict[str, dict[str, tuple[Tensor, str]]]:
+        """The truth of each set, and what the models of the shown K have learned."""
+        datasets = {name: self.load(name) for name in truths}
 
         def on_grid_of(density: sub.Density, name: str) -> Tensor:
             return on_domain(density.log_prob, datasets[name])
@@ -63,18 +82,7 @@ class SyntheticContinuous(SyntheticExperiment):
             truth = on_domain(datasets[name].log_density, datasets[name])
             row = {"truth": (truth, synthetic_pages.note(truths[name]))}
             panels[name] = row | synthetic_pages.learned(records, name, units, on_grid_of)
-        outputs.figure(
-            "densities",
-            "Densities, the seed of each model chosen by validation; each row has one colour "
-            "scale. Below: mean test log-likelihoods.",
-            synthetic_pages.draw_densities(panels),
-        )
-        outputs.figure(
-            "scores",
-            f"Mean test log-likelihood and its standard deviation over {len(self.seeds)} seeds "
-            "against the number of components K.",
-            synthetic_pages.draw_curves(records, truths, [INPUTS]),
-        )
+        return panels
 
 
 @torch.no_grad()

@@ -60,28 +60,38 @@ class SyntheticDiscrete(SyntheticExperiment):
             return build(run["model"], [family, family], run["units"], seed)
 
         rate = self.binomial_rate if run["inputs"] == BINOMIAL else self.learning_rate
-        return self.learned(run, make, rows, rate, place)
+        first, second = bins.number(dataset.test).unbind(1)
+        truth = float(bins.log_masses(dataset.log_density)[first, second].mean())
+        return {**self.learned(run, make, rows, rate, place), "truth": truth}
 
     def present(self, records: Sequence[Record], outputs: Page) -> None:
-        masses, truths = {}, {}
-        for name in self.sets:
-            dataset = self.load(name)
-            bins = Bins.over(dataset, self.bins)
-            masses[name] = bins.log_masses(dataset.log_density)
-            first, second = bins.number(dataset.test).unbind(1)
-            truths[name] = float(masses[name][first, second].mean())
+        truths = synthetic_pages.truths_of(records)
         outputs.table(
             "scores",
             synthetic_pages.CAPTION.format(seeds=len(self.seeds)),
             synthetic_pages.COLUMNS,
             synthetic_pages.score_rows(records, truths),
         )
+        if synthetic_pages.has_models(records):
+            self._show_masses(records, truths, outputs)
+        outputs.figure(
+            "scores",
+            f"Mean test log-likelihood and its standard deviation over {len(self.seeds)} seeds "
+            "against the number of components K.",
+            synthetic_pages.draw_curves(records, truths, [TABLE, BINOMIAL]),
+        )
+
+    def _show_masses(
+        self, records: Sequence[Record], truths: Mapping[str, float], outputs: Page
+    ) -> None:
         last = (self.binomial_units[-1],) * len(self.sets)
         for kind, shown in ((TABLE, self.shown_units), (BINOMIAL, last)):
             group = [record for record in records if record.run["inputs"] == kind]
             panels = {}
             for name, units in zip(self.sets, shown, strict=True):
-                row = {"truth": (masses[name].exp().T, synthetic_pages.note(truths[name]))}
+                dataset = self.load(name)
+                masses = Bins.over(dataset, self.bins).log_masses(dataset.log_density)
+                row = {"truth": (masses.exp().T, synthetic_pages.note(truths[name]))}
                 row |= synthetic_pages.learned(group, name, units, self._on_bins)
                 panels[name] = row
             outputs.figure(
@@ -90,12 +100,6 @@ class SyntheticDiscrete(SyntheticExperiment):
                 "validation; each row has one colour scale. Below: mean test log-likelihoods.",
                 synthetic_pages.draw_densities(panels),
             )
-        outputs.figure(
-            "scores",
-            f"Mean test log-likelihood and its standard deviation over {len(self.seeds)} seeds "
-            "against the number of components K.",
-            synthetic_pages.draw_curves(records, truths, [TABLE, BINOMIAL]),
-        )
 
     @torch.no_grad()
     def _on_bins(self, density: sub.Density, _: str) -> Tensor:

@@ -36,6 +36,16 @@ def chosen(record: Record) -> float:
     return _number(best["test"])
 
 
+def truths_of(records: Sequence[Record]) -> dict[str, float]:
+    """The mean log-likelihood of the test rows of each set under the density they come from."""
+    return {record.run["set"]: _number(record.result["truth"]) for record in records}
+
+
+def has_models(records: Sequence[Record]) -> bool:
+    """Whether the models are beside their records, which those in git are not."""
+    return any(record.file("model").exists() for record in records)
+
+
 def score_rows(records: Sequence[Record], truths: Mapping[str, float]) -> list[list[Any]]:
     """A row for the truth of each set, and one for each run."""
     rows: list[list[Any]] = [
@@ -136,7 +146,7 @@ def learned(
     """The panels of the models of one set and K: the seed that validation has chosen."""
     panels = {}
     for record in records:
-        kept = record.file("model").exists()  # records in git have no models beside them
+        kept = record.file("model").exists()
         if kept and record.run["set"] == name and record.run["units"] == units:
             density = sub.load(record.file("model"))
             assert isinstance(density, sub.Density)

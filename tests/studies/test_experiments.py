@@ -11,6 +11,8 @@ from PIL import Image
 from studies.__main__ import main
 from studies.digits.digits import DigitsExperiment
 from studies.digits.orthonormal import Orthonormal
+from studies.evidence.store import Store, keep
+from studies.grid.records import Records
 from studies.grid.running import execute
 from studies.paper.cost import Cost
 from studies.paper.drawings import Drawings
@@ -254,3 +256,8 @@ def test_arrays_can_be_used_instead_of_draws(tmp_path):
         outputs = execute(chosen, tmp_path / "out", progress=False)
     truth, score = table(outputs, "scores")
     assert (truth["model"], score["model"]) == ("truth", "MPC")
+    # Records know the truth of the arrays, which are not in git, and neither are the models.
+    keep(chosen, Records(tmp_path / "out" / "runs"), tmp_path / "kept/synthetic-continuous/ours")
+    shown = Store(tmp_path / "kept").presented("synthetic-continuous/ours")
+    assert set(shown.figures) == {"scores"}
+    assert f"| truth |  |  | {float(truth['median']):.4f} |" in shown.tables["scores"]
