@@ -19,6 +19,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -239,12 +240,12 @@ def main() -> None:
     for name in options.tables:
         published = {k: v[name] for k, v in PUBLISHED.items() if name in v}
         print(f"{name}: C2ST as published {published}")
-        for model in options.models:
-            for seed in options.seeds:
-                record = run(name, model, seed, options)
-                record = {k: round(v, 4) if isinstance(v, float) else v for k, v in record.items()}
-                print(json.dumps(record), flush=True)
-                keep(RECORDS, [record], ("table", "model", "seed"))
+    # All tables with one seed, then with the next: whoever stops early has whole seeds.
+    for seed, name, model in product(options.seeds, options.tables, options.models):
+        record = run(name, model, seed, options)
+        record = {k: round(v, 4) if isinstance(v, float) else v for k, v in record.items()}
+        print(json.dumps(record), flush=True)
+        keep(RECORDS, [record], ("table", "model", "seed"))
 
 
 if __name__ == "__main__":
