@@ -52,12 +52,14 @@ class Guided(Experiment):
         words = run["words"].split()
         answer = compare_once(writer, words, self.number, self.tries, generator)
         ends = [text.rstrip().endswith((".", "!", "?")) for text in answer["texts"]]
+        last = [last_word(text) in words for text in answer["texts"]]
         return {
             "states": chain.num_states,
             "guided": answer["guided"],
             "teacher": answer["teacher"],
             "rejection": answer["rejection"],
             "end_with_a_sentence": sum(ends),
+            "end_with_a_required_word": sum(last),
             "texts": answer["texts"][:5],
         }
 
@@ -78,6 +80,15 @@ class Guided(Experiment):
             columns,
             rows,
         )
+
+
+def last_word(text: str) -> str:
+    """The word a text ends with, without its full stop.
+
+    >>> last_word("Tom and his dog played with the ball. ")
+    'ball'
+    """
+    return text.rstrip(" .!?").rpartition(" ")[2]
 
 
 FULL = QUICK = Guided()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from statistics import median
 
 from studies.distillation.clone_experiment import ADDITIVE, LONGER, NGRAM, SQUARE
+from studies.distillation.guided_experiment import last_word
 from studies.evidence.formats import number, seconds, spread, table, tests
 from studies.evidence.pages import Block
 from studies.evidence.store import Store
@@ -110,9 +111,14 @@ def guided_text(store: Store) -> str:
     """How the texts end, and the first of them as they came."""
     record = store.group("guided/ours")[0]
     count, number_of = record.result["end_with_a_sentence"], record.result["guided"]["number"]
-    words = f"{count} of {number_of} guided texts end with a sentence. The first of them:"
-    quotes = [f"> {' '.join(text.split())}" for text in record.result["texts"][:3]]
-    return "\n\n".join([words, *quotes])
+    texts = record.result["texts"]
+    required = record.run["words"].split()
+    last = sum(last_word(text) in required for text in texts)
+    words = (
+        f"{count} of {number_of} guided texts end with a sentence. The first {len(texts)}, "
+        f"of which {last} have a required word as their last:"
+    )
+    return "\n\n".join([words, *[f"> {' '.join(text.split())}" for text in texts]])
 
 
 BLOCKS: Mapping[str, Block] = {
