@@ -23,7 +23,16 @@ from studies.registry import EXPERIMENTS
 from subtractive.io.files import write_atomically, write_text
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("reproduction.md", "distillation.md", "paper.md", "notes-digits.md", "notes-em.md")
+PAGES = (
+    "reproduction.md",
+    "distillation.md",
+    "paper.md",
+    "real-data.md",
+    "notes-digits.md",
+    "notes-em.md",
+    "notes-laboratory.md",
+    "notes-real-data.md",
+)
 
 Block = Callable[[Store], str]
 
