@@ -8,7 +8,8 @@ from statistics import median
 from studies.evidence.formats import number, spread, table
 from studies.evidence.pages import Block
 from studies.evidence.store import Store
-from studies.models.kinds import MPC, MPC2, NPC2
+from studies.grid.experiment import Record
+from studies.models.kinds import MPC, MPC2, NPC2, OURS, PAPER
 from studies.paper.synthetic_models import SPECTRAL
 from studies.paper.synthetic_pages import scores
 
@@ -25,31 +26,72 @@ AUTHORS = {
 }
 
 
+# The K that the paper draws.
+SHOWN = {"rings": 8, "cosine": 12, "funnel": 4, "banana": 4}
+
+
 def planes(store: Store) -> str:
     """The four planes by both protocols, beside the authors' program and the truth."""
     rows = []
-    for name in ("rings", "cosine", "funnel", "banana"):
+    for name, units in SHOWN.items():
         for model in (MPC, MPC2, NPC2, SPECTRAL):
-            cells = [_cell(store, protocol, name, model) for protocol in ("paper", "ours")]
-            if any(cells):
-                units = "12" if name == "cosine" else "8" if name == "rings" else "4"
+            found = [_plane(store, protocol, name, model) for protocol in (PAPER, OURS)]
+            if any(found):
                 known = AUTHORS.get((name, model))
                 theirs = "" if known is None else number(known, 3)
-                rows.append([name, units, model, cells[0], theirs, cells[1]])
-    columns = ["set", "K", "model", "protocol paper", "authors' program", "protocol ours"]
+                truth = next(record.result["truth"] for record in found if record)
+                first, second = map(_cell, found)
+                rows.append([name, str(units), model, first, theirs, second, number(truth, 3)])
+    columns = ["set", "K", "model", "protocol paper", "authors' program", "protocol ours", "truth"]
     return table(columns, rows)
 
 
-def _cell(store: Store, protocol: str, name: str, model: str) -> str:
+def _plane(store: Store, protocol: str, name: str, model: str) -> Record | None:
+    """The run of a set at the K that the paper draws, if it is recorded."""
     group = f"synthetic-continuous/{protocol}"
-    units = {"rings": 8, "cosine": 12}.get(name, 4)
     if group not in store:
+        return None
+    found = store.select(group, set=name, model=model, units=SHOWN[name])
+    return found[0] if found else None
+
+
+def _cell(record: Record | None) -> str:
+    if record is None:
         return ""
-    found = store.select(group, set=name, model=model, units=units)
-    if not found:
-        return ""
-    values = scores(found[0])
-    return f"{spread(values, 3)}, {len(values)} seeds"
+    values = scores(record)
+    return f"{spread(values, 3)}, {len(values)} {'seed' if len(values) == 1 else 'seeds'}"
+
+
+def planes_verdict(store: Store) -> str:
+    """Whether the order of the models, and the authors' numbers, come out again."""
+    words = []
+    for protocol in (PAPER, OURS):
+        medians = _medians(store, protocol)
+        whole = [n for n in SHOWN if {(n, m) for m in (MPC, MPC2, NPC2)} <= medians.keys()]
+        if whole:
+            squaring = sum(medians[n, MPC2] > medians[n, MPC] for n in whole)
+            subtracting = sum(medians[n, NPC2] > medians[n, MPC2] for n in whole)
+            words.append(
+                f"By the protocol `{protocol}` squaring helps on {squaring} of {len(whole)} sets "
+                f"(MPC² over MPC, in the median), and subtracting helps more on {subtracting} "
+                f"(NPC² over MPC²)."
+            )
+    medians = _medians(store, PAPER)
+    for model in (MPC, NPC2):
+        apart = {n: medians[n, model] - AUTHORS[n, model] for n in SHOWN if (n, model) in medians}
+        if apart:
+            parts = ", ".join(f"{name} {_signed(gap)}" for name, gap in apart.items())
+            words.append(f"{model} by `paper`, less the authors' program: {parts} nats.")
+    return " ".join(words) or "*No record yet.*"
+
+
+def _medians(store: Store, protocol: str) -> dict[tuple[str, str], float]:
+    found = {(n, m): _plane(store, protocol, n, m) for n in SHOWN for m in (MPC, MPC2, NPC2)}
+    return {key: median(scores(record)) for key, record in found.items() if record}
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value > 0 else ''}{number(value, 3)}"
 
 
 def overflow_difference(store: Store) -> str:
@@ -94,6 +136,7 @@ def ring_verdict(store: Store) -> str:
 
 BLOCKS: Mapping[str, Block] = {
     "planes/table": planes,
+    "planes/verdict": planes_verdict,
     "overflow/difference": overflow_difference,
     "splines/errors": spline_errors,
     "ring/verdict": ring_verdict,
