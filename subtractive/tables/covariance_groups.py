@@ -25,7 +25,7 @@ from subtractive.learning.hidden_chow_liu import hidden_chow_liu_tree
 from subtractive.learning.history import History
 from subtractive.learning.objective import paired_gain
 from subtractive.tables.columns import Numeric
-from subtractive.tables.effort import Budget
+from subtractive.tables.effort import Budget, EndOf
 from subtractive.tables.scale_limits import limit_scales, limit_shares, scale_limits
 from subtractive.tables.training_data import Data
 from subtractive.tables.training_rows import DitheredBatches
@@ -41,6 +41,8 @@ PSEUDOCOUNT = 1.0
 LEAST_EPOCHS, MAX_EPOCHS, PATIENCE, BATCH = 3, 25, 2, 2048
 TREE_STATES, TREE_SHARE = 8, 0.1  # of the tree, and its weight at the start
 SHARE_OF_TIME = 0.06  # of what is left that may be spent here
+# So many rows for each component, and more in proportion to the columns, say what there is to say.
+MOST_ROWS, MOST_ROWS_PER_COLUMN = 256, 16
 
 
 class Grouped(NamedTuple):
@@ -50,6 +52,11 @@ class Grouped(NamedTuple):
     weights: tuple[float, ...]
     history: History
     scores: Tensor
+
+    @property
+    def num_components(self) -> int:
+        """The number of covariances."""
+        return max(member.circuit.input_layers[0].num_units for member in self.members)
 
 
 def group_of(data: Data, families: Sequence[InputFamily]) -> list[int]:
@@ -66,19 +73,32 @@ def group_of(data: Data, families: Sequence[InputFamily]) -> list[int]:
     return group if len(group) > 1 else []
 
 
-def best_group(data: Data, *, max_epochs: int, budget: Budget, seed: int) -> Grouped | None:
-    """The mixture of full covariances that held-out rows prefer, if the table has a group."""
+def best_group(
+    data: Data,
+    *,
+    max_epochs: int,
+    budget: Budget,
+    seed: int,
+    share: float = SHARE_OF_TIME,
+    least: int = 0,
+) -> Grouped | None:
+    """The mixture of full covariances that held-out rows prefer, if the table has a group.
+
+    It may take a ``share`` of the time that is left, and has so many components at ``least``.
+    """
     families = [column.family(signed=False) for column in data.columns]
     group = group_of(data, families)
     rows = len(data.train.x)
     most = min(MOST_COMPONENTS, rows // (ROWS_PER_COLUMN * max(1, len(group))))
-    size = min(LEAST_COMPONENTS if rows < LARGE else LEAST_IF_LARGE, most)
-    if not group or size < 1:
+    size = max(least, min(LEAST_COMPONENTS if rows < LARGE else LEAST_IF_LARGE, most))
+    if not group or not 1 <= size <= most:
         return None
-    end, best = budget.used + SHARE_OF_TIME * budget.left, None
+    end, best = budget.used + share * budget.left, None
+    per_component = max(MOST_ROWS, MOST_ROWS_PER_COLUMN * len(group))
     while best is None or (size <= most and budget.used < end):
-        start = _start(data, families, group, size, seed)
-        found = _trained(start, data, min(max_epochs, MAX_EPOCHS), seed, budget, end)
+        some = data.some(per_component * size, seed)
+        start = _start(some, families, group, size, seed)
+        found = _trained(start, some, min(max_epochs, MAX_EPOCHS), seed, budget, end)
         if best is not None and paired_gain(found.scores, best.scores, data.valid.weights) <= 0:
             break
         best, size = found, 2 * size
@@ -107,6 +127,12 @@ def _trained(
         limit_scales(density, limits, 1)
         limit_shares(density, float(data.train.weights.sum()))
 
+    end_of_all = EndOf(budget, epochs=1)
+
+    def is_over(density: Density, history: History) -> bool:
+        has_learned = len(history.epochs) >= LEAST_EPOCHS
+        return end_of_all(density, history) or (has_learned and budget.used >= end)
+
     limit(mixture)
     generator = torch.Generator().manual_seed(seed)
     history = fit_em(
@@ -119,7 +145,7 @@ def _trained(
         max_epochs=max_epochs,
         patience=PATIENCE,
         after_step=limit,
-        callbacks=[lambda _, history: len(history.epochs) >= LEAST_EPOCHS and budget.used >= end],
+        callbacks=[is_over],
         progress=False,
     )
     with torch.no_grad():

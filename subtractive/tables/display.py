@@ -50,8 +50,10 @@ def given_words(view: View) -> dict[str, str]:
     return words
 
 
-def estimator_html(title: str, schema: Schema, history: History) -> str:
+def estimator_html(schema: Schema, history: History) -> str:
     """A fitted estimator: its columns, and how it was trained."""
+    count = len(schema.names)
+    title = f"SubtractiveMixture, fitted: {count} column{'' if count == 1 else 's'}"
     facts = [(name, describe_column(schema, name)) for name in schema.names]
     rows = [[name, fact["kind"], fact["support"], fact["atoms"]] for name, fact in facts]
     table = html_table(title, ["column", "kind", "support", "atoms"], rows, most=12)

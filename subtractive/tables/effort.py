@@ -6,6 +6,9 @@ import math
 import time
 from typing import final
 
+from subtractive.densities.base import Density
+from subtractive.learning.history import History
+
 # Seconds of processor time for tables of up to so many values, and in proportion for larger ones.
 EFFORTS = {"fast": 15.0, "balanced": 110.0, "best": 600.0}
 VALUES = 600_000
@@ -35,12 +38,13 @@ class Budget:
     Not the time on the wall: a busy machine must not change the model that is learned.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds, self._start = seconds, time.process_time()
+    def __init__(self, seconds: float, *, used: float = 0.0) -> None:
+        """So many seconds, of which some are ``used`` already."""
+        self.seconds, self._start = seconds, time.process_time() - used
 
     @property
     def used(self) -> float:
-        """The seconds since the start."""
+        """The seconds until now."""
         return time.process_time() - self._start
 
     @property
@@ -51,3 +55,16 @@ class Budget:
     def part(self, share: float) -> Budget:
         """A budget that begins now, with a share of the seconds until the end of this one."""
         return Budget(max(0.0, share * self.left))
+
+
+@final
+class EndOf:
+    """Stops training when there is no time left for so many more epochs."""
+
+    def __init__(self, budget: Budget, *, epochs: float) -> None:
+        self.budget, self.epochs, self._start = budget, epochs, budget.used
+
+    def __call__(self, _: Density, history: History) -> bool:
+        """Whether to stop, after an epoch."""
+        cost = (self.budget.used - self._start) / max(1, len(history.epochs))
+        return self.budget.left <= self.epochs * cost

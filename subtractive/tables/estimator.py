@@ -25,6 +25,7 @@ from subtractive.tables.censoring import ROUNDS, is_censored, redrawn_table, sta
 from subtractive.tables.columns import States
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.display import estimator_html
+from subtractive.tables.effort import Budget
 from subtractive.tables.memory import Memory, describe_memory
 from subtractive.tables.model_selection import Learned, ModelSelection
 from subtractive.tables.out_of_core import (
@@ -157,8 +158,8 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
     def fit(self, X: AnyTable, y: object = None, sample_weight: object = None) -> Self:
         """Infer the schema and train; a row of weight two counts as two rows.
 
-        Ctrl-C raises ``KeyboardInterrupt`` and leaves the estimator as it was. The error's
-        ``partial`` is an estimator with the best model so far, or None.
+        Ctrl-C raises ``KeyboardInterrupt``, whose ``partial`` is an estimator with the best model
+        so far, or None, and leaves the estimator as it was.
         """
         with unchanged_on_failure(self):
             self._learn(X, sample_weight, Recipe.of(self), draw_seed(self.random_state))
@@ -243,9 +244,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         """What notebooks show: of a fitted model its columns, else scikit-learn's diagram."""
         if not hasattr(self, "density_"):
             return str(estimator_html_repr(self))
-        columns = len(self.schema_.names)
-        title = f"SubtractiveMixture, fitted: {columns} {'column' if columns == 1 else 'columns'}"
-        return estimator_html(title, self.schema_, self.history_)
+        return estimator_html(self.schema_, self.history_)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -267,11 +266,12 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
                 full = redrawn_table(self._view(), table, generator)
 
     def _learn_table(self, table: Table, weights: Floats, recipe: Recipe, seed: int) -> None:
+        clock = Budget(0.0)
         schema = Schema.of(table, weights, self.schema, self.unknown)
         rows = encode_rows(schema, table, weights)
         selection = ModelSelection(recipe, seed)
         try:
-            selection.learn(rows, schema.variables)
+            selection.learn(rows, schema.variables, clock.used)
         finally:
             if selection.best.learned is not None:
                 self._keep(schema, selection.best.learned)

@@ -17,51 +17,38 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.weights import positive_weights
 from subtractive.densities.base import Density
-from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
-from subtractive.inputs.base import InputFamily
-from subtractive.learning.em import decaying_steps, fit_em
-from subtractive.learning.expected_flows import Flows, update
-from subtractive.learning.hidden_chow_liu import hidden_chow_liu_tree
 from subtractive.learning.history import History
 from subtractive.learning.objective import paired_gain
-from subtractive.learning.sufficient_statistics import count
 from subtractive.numerics.scaled import log_sum_exp
-from subtractive.regions.chow_liu import chow_liu_tree
-from subtractive.regions.trees import flat
+from subtractive.tables.broad_component import BROAD_SHARE, broad_component, with_broad
 from subtractive.tables.covariance_groups import Grouped, best_group
 from subtractive.tables.effort import Budget
-from subtractive.tables.scale_limits import limit_scales, limit_shares, scale_limits
 from subtractive.tables.training_data import Data
-from subtractive.tables.training_rows import DitheredBatches, Rows, num_trained_rows
+from subtractive.tables.tree_training import TreeTraining
 
-LEAST_STATES, MOST_STATES = 8, 512
-ROWS_PER_STATE = 16
+# The search begins with so many states, but with one for so many rows where there are few rows.
+LEAST_STATES, FIRST_STATES, MOST_STATES = 8, 64, 512
+ROWS_PER_FIRST_STATE, ROWS_PER_STATE = 16, 4
 MEMBERS = 8
-PSEUDOCOUNT = 0.1  # rows in each unit; a whole row would already blur what is known well
-MAX_EPOCHS, PATIENCE = 30, 2
 # Of many rows, so many epochs show which number of states is best.
 TRIAL_ROWS, TRIAL_EPOCHS = 4000, 3
-# The weights of distant columns when rows are clustered, of which the better one is kept: what
-# distant columns say together must pass through all hidden variables between them, which EM finds
-# slowly from clusters of neighbours alone; but those are finer.
+# The weights of distant columns when rows are clustered: what distant columns say together must
+# pass through all hidden variables between them, which EM finds slowly from clusters of
+# neighbours alone; but those are finer. Of many rows one epoch shows which is better; of few, the
+# first two members try both.
 DISTANT = (1.0, 0.0)
-# Twice the states take twice the time: they are tried if so many trials more would fit.
-WORTH = 10
+# Twice the states take up to twice the time: they are tried if there is so many times the time
+# of the last trial, which is a whole member where there are few rows.
+WORTH, WORTH_IF_SMALL = 10, 4
 LEAST_PART = 0.6  # of the time that a member takes, without which it is not begun
-BATCH = 512  # small batches: their noise leads out of poor optima
 # Nats per column by which one more member must be better to go on, and by which a tree of more
 # states may be worse: larger trees gain more from being mixed.
 WORTHWHILE, LUCK = 1e-3, 3e-3
 # A tree so many nats per column behind another model is given up: more states gain less.
-REACH = 0.2
-# The weight of the broad component, which is rarely drawn from: one of its rows in a thousand
-# would change the correlations of samples. And its widths as multiples of those of the columns.
-BROAD_SHARE, BROAD_WIDTH = 1e-5, 2.0
+REACH = 0.07
 # Full covariances are mixed in if they gain so many nats per column: their likelihood may be
 # good where samples of them are not. They and the trees have this weight at least, and no row
 # counts for more than such odds, in nats, when they are weighed.
@@ -85,66 +72,111 @@ class HiddenTrees:
     ) -> None:
         """``rival`` are the scores (n,) of held-out rows by the best model so far."""
         self.data = data
-        self.columns, self.train, self.start, self.valid = data
-        self.rival, self.num_rows = rival, num_trained_rows(self.train)
-        self.max_epochs, self.seed = min(max_epochs, MAX_EPOCHS), seed
-        self.families = [column.family(signed=False) for column in self.columns]
-        self.limits = scale_limits(self.columns)
-        self.broad = broad_component(self.start, self.families)
+        self.columns, self.valid, self.rival = data.columns, data.valid, rival
+        self.max_epochs, self.seed = max_epochs, seed
+        self.training = TreeTraining(data, max_epochs=max_epochs, seed=seed)
+        self.num_rows = self.training.num_rows
+        self.broad = broad_component(data.start, self.training.families)
         with torch.no_grad():
             self.broad_scores = self.broad.log_prob(self.valid.x)
         self.members: list[Trained] = []
         self.group: Grouped | None = None
         self.distant = DISTANT[0]
-        self.cost = 0.0  # seconds that the last tree took
+        self.cost, self.epoch = 0.0, 0.0  # seconds that the last tree, and trial by epoch, took
+        self.budget = Budget(0.0)
         self.bar = tqdm(unit="tree", disable=None if progress else True)
 
     def search(self, budget: Budget) -> None:
         """Double the states while it helps, then add members, until the time is over."""
-        self.graph = chow_liu_tree(self.start.x.numpy())
+        self.budget = budget
         with self.bar:
-            self._choose_states(budget)
-            self._add_covariances(budget)
+            self._choose_states()
+            self._add_covariances()
             if self._is_hopeless():
                 return
-            if self.num_rows >= TRIAL_ROWS:
-                self.members = [self._trained(self.members[0].density, 0, budget, TRIAL_EPOCHS)]
-            while len(self.members) < MEMBERS and LEAST_PART * self.cost < budget.left:
-                number = len(self.members)
-                tree = self._trained(self._tree(self.num_states, number), number, budget)
-                before = [member.scores for member in self.members]
-                together = log_mean([*before, tree.scores])
-                goes_on = self._is_better(together, log_mean(before), WORTHWHILE)
-                self.members.append(tree)
-                if not goes_on:
-                    break
+            if self.is_large and self.budget.left > LEAST_PART * self.epoch:
+                self.members = [self._trained(self.first, 0, done=TRIAL_EPOCHS)]
+            self._add_members()
 
-    def _choose_states(self, budget: Budget) -> None:
+    @property
+    def is_large(self) -> bool:
+        """Whether there are so many rows that trials are shorter than training."""
+        return self.num_rows >= TRIAL_ROWS
+
+    @property
+    def first(self) -> MonotonicCircuit:
+        """The tree of the first member, while it is a sum."""
+        tree = self.members[0].density
+        assert isinstance(tree, MonotonicCircuit)
+        return tree
+
+    def _choose_states(self) -> None:
         """Leave one tree, of as many states as held-out rows ask for."""
-        is_large = self.num_rows >= TRIAL_ROWS
-        # Fewer states than that do not tell yet which start is better.
-        states = 8 * LEAST_STATES if is_large else LEAST_STATES
+        affordable = min(FIRST_STATES, self.num_rows / ROWS_PER_FIRST_STATE)
+        states = 2 ** round(math.log2(max(LEAST_STATES, affordable)))
         most = max(states, min(MOST_STATES, self.num_rows // ROWS_PER_STATE))
-        epochs = TRIAL_EPOCHS if is_large else MAX_EPOCHS
-        trials = {}
-        for self.distant in DISTANT:
-            tree = self._tree(states, 0)
-            trials[self.distant] = self._trained(tree, 0, budget, max_epochs=epochs)
-        near = paired_gain(trials[0.0].scores, trials[1.0].scores, self.valid.weights) > 0
-        self.distant = 0.0 if near else 1.0
-        self.members = [trials[self.distant]]
-        while 2 * states <= most and WORTH * self.cost < budget.left and not self._is_hopeless():
+        worth = WORTH if self.is_large else WORTH_IF_SMALL
+        self._choose_start(states)
+        while 2 * states <= most and not self._is_hopeless():
+            if worth * self.cost >= self.budget.left:
+                return
             states *= 2
-            trial = self._trained(self._tree(states, 0), 0, budget, max_epochs=epochs)
+            tree = self._start(states, 0)
+            if self.is_large:
+                trial = self._trial(tree, 0, TRIAL_EPOCHS)
+            else:
+                trial = self._trained(tree, 0)
             if not self._is_better(trial.scores, self.members[0].scores, -LUCK):
                 return
             self.members = [trial]
 
-    def _add_covariances(self, budget: Budget) -> None:
+    def _add_members(self) -> None:
+        """Mix in trees from other seeds while held-out rows gain by it."""
+        for number in range(1, MEMBERS):
+            if LEAST_PART * self.cost >= self.budget.left:
+                return
+            tries_start = number == 1 and not self.is_large
+            self.distant = DISTANT[1] if tries_start else self.distant
+            tree = self._trained(self._start(self.num_states, number), number)
+            before = log_mean([member.scores for member in self.members])
+            self.members.append(tree)
+            together = log_mean([member.scores for member in self.members])
+            if tries_start:
+                self._keep_start(together)
+            elif not self._is_better(together, before, WORTHWHILE):
+                return
+
+    def _choose_start(self, states: int) -> None:
+        """Leave one tree, of so many states, from the start that is better."""
+        if not self.is_large:
+            self.members = [self._trained(self._start(states, 0), 0)]
+            return
+        self.members = [self._trial(self._start(states, 0), 0, 1)]
+        epoch = self.cost
+        if WORTH * epoch < self.budget.left:
+            self.distant = DISTANT[1]
+            self.members.append(self._trial(self._start(states, 0), 0, 1))
+            self._keep_start(None)
+        if TRIAL_EPOCHS * epoch < self.budget.left:
+            before = self.members[0].history
+            again = self._trial(self.first, 1, TRIAL_EPOCHS - 1)
+            self.members = [again._replace(history=joined(before, again.history))]
+        self.cost = TRIAL_EPOCHS * epoch
+
+    def _keep_start(self, together: Tensor | None) -> None:
+        """Of two members that started differently, keep the better one, or both ``together``."""
+        first, second = self.members
+        is_second = self._is_better(second.scores, first.scores, 0.0)
+        self.distant = DISTANT[1] if is_second else DISTANT[0]
+        better = second if is_second else first
+        if together is None or not self._is_better(together, better.scores, 0.0):
+            self.members = [better]
+
+    def _add_covariances(self) -> None:
         """Find full covariances, which are then a rival of the trees, too."""
         self.bar.set_postfix_str("full covariances")
         self.group = best_group(
-            self.data, max_epochs=self.max_epochs, budget=budget, seed=self.seed
+            self.data, max_epochs=self.max_epochs, budget=self.budget, seed=self.seed
         )
         self.bar.update()
         if self.group is None:
@@ -201,60 +233,41 @@ class HiddenTrees:
             parts.append(self.group.scores + math.log(share))
         return log_sum_exp(torch.stack(parts, -1))
 
-    def _tree(self, num_states: int, number: int) -> MonotonicCircuit:
+    def _start(self, num_states: int, number: int) -> MonotonicCircuit:
         """A tree at its start."""
-        tree = hidden_chow_liu_tree(
-            self.start.x,
-            self.families,
-            num_states,
-            weights=self.train.weights,
-            graph=self.graph,
-            distant=self.distant,
-            seed=self.seed + number,
-            dtype=torch.float32,
-        )
-        self._limit(tree)
-        return tree
+        left = max(0.0, self.budget.left)
+        self.bar.set_postfix({"states": num_states, "seconds left": f"{left:.0f}"})
+        return self.training.tree(num_states, number, self.distant)
 
-    def _trained(
-        self,
-        tree: MonotonicCircuit | SquaredCircuit,
-        number: int,
-        budget: Budget,
-        done: int = 0,
-        max_epochs: int = MAX_EPOCHS,
-    ) -> Trained:
-        """A tree after EM, of which so many epochs are ``done``."""
-        before, size = budget.used, max(32, min(BATCH, self.num_rows // 8))
-        states, left = tree.circuit.input_layers[0].num_units, max(0.0, budget.left)
-        self.bar.set_postfix({"states": states, "seconds left": f"{left:.0f}"})
-        steps, offset = decaying_steps(), done * math.ceil(self.num_rows / size)
-        generator = torch.Generator().manual_seed(self.seed + number)
-        history = fit_em(
-            tree,
-            DitheredBatches(self.train, self.columns, size, generator),
-            self.valid.x,
-            valid_weights=self.valid.weights,
-            step_size=lambda step: steps(offset + step),
-            pseudocount=PSEUDOCOUNT,
-            max_epochs=min(self.max_epochs, max_epochs),
-            patience=PATIENCE,
-            after_step=self._limit,
-            callbacks=[lambda *_: budget.left <= 0],
-            progress=False,
-        )
-        with torch.no_grad():
-            trained = Trained(tree, history, tree.log_prob(self.valid.x))
-        self.cost = budget.used - before
+    def _trial(self, tree: MonotonicCircuit, done: int, epochs: int) -> Trained:
+        """A tree after some epochs of EM, of which so many others are ``done``."""
+        before = self.budget.used
+        history = self.training.by_small_steps(tree, 0, self.budget, done=done, most=epochs)
+        self.epoch = (self.budget.used - before) / max(1, len(history.epochs))
+        return self._judged(tree, history, self.budget.used - before)
+
+    def _trained(self, tree: MonotonicCircuit, number: int, done: int = 0) -> Trained:
+        """A tree after EM, of which so many epochs are ``done``: small batches, then all rows."""
+        before = self.budget.used
+        history = self.members[0].history if done else History()
+        if not done or self.budget.left > 2 * self.epoch:  # a step of all rows is worth more
+            steps = self.training.by_small_steps(tree, number, self.budget, done=done)
+            history = joined(history, steps)
+        if history.stopped != "interrupted":
+            steps = self.training.by_whole_steps(tree, number, self.budget)
+            history = joined(history, steps)
+        return self._judged(tree, history, self.budget.used - before)
+
+    @torch.no_grad()
+    def _judged(self, tree: MonotonicCircuit, history: History, cost: float) -> Trained:
+        """A tree that took so many seconds, with the scores of held-out rows."""
+        trained = Trained(tree, history, tree.log_prob(self.valid.x))
+        self.cost = cost
         self.bar.update()
         if history.stopped == "interrupted":
             self.members = self.members or [trained]
             raise KeyboardInterrupt
         return trained
-
-    def _limit(self, density: Density) -> None:
-        limit_scales(density, self.limits, 1)
-        limit_shares(density, float(self.train.weights.sum()))
 
     def _is_better(self, scores: Tensor, others: Tensor, by: float) -> bool:
         """Whether held-out rows prefer scores (n,) to others, by so many nats per column."""
@@ -272,42 +285,16 @@ def log_mean(scores: Sequence[Tensor]) -> Tensor:
     return log_sum_exp(torch.stack(list(scores), -1)) - math.log(len(scores))
 
 
-def with_broad(
-    members: Sequence[Density], weights: Sequence[float], broad: MonotonicCircuit
-) -> Mixture:
-    """Members with their weights, beside the broad component."""
-    shares = [(1 - BROAD_SHARE) * weight for weight in weights]
-    return Mixture([*members, broad], weights=[*shares, BROAD_SHARE])
-
-
-def broad_component(rows: Rows, families: Sequence[InputFamily]) -> MonotonicCircuit:
-    """Independent columns, Gaussians several times as wide as they are: room for any row.
-
-    No row is then so improbable that it alone decides a mean score.
-    """
-    circuit = Circuit(
-        flat(len(families)),
-        families,
-        num_units=1,
-        weights=positive_weights,
-        dtype=torch.float64,
-        seed=0,
+def joined(first: History, then: History) -> History:
+    """The history of training that began as ``first``, and went on from its best epoch."""
+    count, seconds = len(first.epochs), first.seconds
+    later = [
+        row._replace(epoch=count + row.epoch, seconds=seconds + row.seconds) for row in then.epochs
+    ]
+    is_better = then.best_epoch > 0 or count == 0
+    return History(
+        [*first.epochs, *later],
+        count + then.best_epoch if is_better else first.best_epoch,
+        then.best_score,
+        stopped=then.stopped if then.stopped == "interrupted" or not count else first.stopped,
     )
-    shares = rows.weights / rows.weights.sum()
-    inputs = []
-    for layer in circuit.input_layers:
-        x = rows.x[:, layer.variables[:, 0]].mT  # (f, n)
-        known = (~x.isnan() * shares)[..., None]
-        inputs.append(count(layer.family, x.nan_to_num(), known))
-    sums = [torch.ones_like(layer.weights()).detach() for layer in circuit.sum_layers]
-    update(circuit, Flows(sums, inputs), 10 / len(rows.x))
-    with torch.no_grad():
-        for layer in circuit.input_layers:
-            if "log_scale" in layer.names:
-                layer.get_tensor("log_scale").add_(math.log(BROAD_WIDTH))
-            elif layer.family.num_states is not None:
-                table = layer.get_tensor("logits").softmax(-1)
-                layer.get_tensor("logits").copy_(
-                    (0.9 * table + 0.1 / layer.family.num_states).log()
-                )
-    return MonotonicCircuit(circuit)

@@ -21,11 +21,12 @@ from subtractive.learning.loop import fit
 from subtractive.learning.objective import paired_error, paired_gain
 from subtractive.learning.relative_adam import relative_adam
 from subtractive.learning.square_root import square_root
+from subtractive.tables.broad_component import broad_component, with_broad
 from subtractive.tables.candidates import Candidate, Candidates
 from subtractive.tables.columns import Column
-from subtractive.tables.covariance_groups import best_group
-from subtractive.tables.effort import EFFORTS, Budget, seconds_of
-from subtractive.tables.hidden_trees import HiddenTrees, Trained, broad_component, with_broad
+from subtractive.tables.covariance_groups import Grouped, best_group
+from subtractive.tables.effort import EFFORTS, Budget, EndOf, seconds_of
+from subtractive.tables.hidden_trees import HiddenTrees, Trained
 from subtractive.tables.reading import Floats, Table
 from subtractive.tables.recipe import Recipe
 from subtractive.tables.scale_limits import limit_scales, scale_limits
@@ -41,6 +42,8 @@ RATE = 0.03
 AVERAGED, LUCK = 2.0, 0.01
 # The share of time that learning by gradients has where hidden trees follow.
 SHARE_OF_GRADIENTS = 0.7
+# Where covariances are best, so many times as many are tried in the time that is left.
+MORE_COMPONENTS = 4
 # Where there is much time, sums have this share of it. Squares begin where they end, learn at a
 # smaller rate, and are kept if held-out rows prefer them by so many standard errors.
 SHARE_OF_SUMS, RATE_OF_SQUARES, EPOCHS_OF_SQUARES, ERRORS = 0.7, 0.003, 12, 2.0
@@ -62,12 +65,13 @@ class ModelSelection:
         self.recipe, self.seed = recipe, seed
         self.candidates, self.best = Candidates(recipe), Best()
 
-    def learn(self, rows: Rows, columns: tuple[Column, ...]) -> Learned:
+    def learn(self, rows: Rows, columns: tuple[Column, ...], used: float = 0.0) -> Learned:
         """Train each candidate on most of the rows, and keep what the others find most likely.
 
-        After Ctrl-C, ``best`` has what was found until then.
+        So many seconds of the effort are ``used`` already. After Ctrl-C, ``best`` has what was
+        found until then.
         """
-        self.budget = Budget(seconds_of(self.recipe.effort, rows.x.numel()))
+        self.budget = Budget(seconds_of(self.recipe.effort, rows.x.numel()), used=used)
         train, valid = split(rows, self.recipe.validation_fraction, self.seed)
         data = Data.of(columns, train, valid, self.seed)
         has_trees = self.recipe.is_open and self.recipe.kind != "squared-monotonic"
@@ -76,10 +80,13 @@ class ModelSelection:
             self.budget = whole.part(SHARE_OF_GRADIENTS) if has_trees else whole
             self._by_gradients(data)
             self.budget = whole
+        group = None
         if has_trees and self._has_time:
-            self._by_covariances(data.standardised(self.seed))
+            group = self._by_covariances(data.standardised(self.seed))
         if has_trees and self._has_time:
             self._by_hidden_trees(data)
+        if group is not None and self._has_time:
+            self._by_more_covariances(data.standardised(self.seed), group)
         assert self.best.learned is not None
         return self.best.learned
 
@@ -112,17 +119,37 @@ class ModelSelection:
             if history.stopped == "interrupted":
                 raise KeyboardInterrupt
 
-    def _by_covariances(self, data: Data) -> None:
+    def _by_covariances(self, data: Data) -> Grouped | None:
         """Offer full covariances of numbers, which lines relate better than normal scores do."""
         group = best_group(
             data, max_epochs=self.recipe.max_epochs, budget=self.budget, seed=self.seed
         )
         if group is not None:
-            families = [column.family(signed=False) for column in data.columns]
-            broad = broad_component(data.start, families)
-            density = with_broad(group.members, group.weights, broad)
-            history = in_table_units(group.history, data)
-            self.best.offer(Learned(density, history, data.columns), data)
+            self._offer_covariances(group, data)
+        return group
+
+    def _offer_covariances(self, group: Grouped, data: Data) -> None:
+        families = [column.family(signed=False) for column in data.columns]
+        density = with_broad(group.members, group.weights, broad_component(data.start, families))
+        history = in_table_units(group.history, data)
+        self.best.offer(Learned(density, history, data.columns), data)
+
+    def _by_more_covariances(self, data: Data, first: Grouped) -> None:
+        """Spend the time that is left on more covariances, if the ``first`` ones are best."""
+        best = self.best.learned
+        assert best is not None
+        if first.members[0] not in best.density.modules():
+            return
+        group = best_group(
+            data,
+            max_epochs=self.recipe.max_epochs,
+            budget=self.budget,
+            seed=self.seed,
+            share=1.0,
+            least=MORE_COMPONENTS * first.num_components,
+        )
+        if group is not None:
+            self._offer_covariances(group, data)
 
     def _by_hidden_trees(self, data: Data) -> None:
         """Offer a mixture of hidden trees, also if the search for it is interrupted."""
@@ -220,7 +247,7 @@ class ModelSelection:
             batch_size=size,
             max_epochs=num_epochs,
             patience=max(10, num_epochs // 3),
-            callbacks=[average.judge, lambda *_: is_timed and self.budget.left <= 0],
+            callbacks=[average.judge, *([EndOf(self.budget, epochs=1)] if is_timed else [])],
             seed=self.seed,
             progress=self.recipe.progress,
         )

@@ -29,6 +29,14 @@ class Data(NamedTuple):
         spread = dither(train.x, columns, torch.Generator().manual_seed(seed))
         return cls(columns, train, train._replace(x=spread), train if valid is None else valid)
 
+    def some(self, num_rows: int, seed: int) -> Data:
+        """With so many of the rows to train on, at random, or all."""
+        if num_rows >= len(self.train.x):
+            return self
+        generator = torch.Generator().manual_seed(seed)
+        chosen = torch.randperm(len(self.train.x), generator=generator)[:num_rows]
+        return self._replace(train=self.train.take(chosen), start=self.start.take(chosen))
+
     def standardised(self, seed: int) -> Data:
         """The same rows with transforms that are lines where most of them are."""
         columns = tuple(

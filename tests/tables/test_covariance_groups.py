@@ -9,7 +9,8 @@ import torch
 from scipy.stats import multivariate_normal
 
 import subtractive as sub
-from subtractive.tables.covariance_groups import group_of
+from subtractive.tables.covariance_groups import best_group, group_of
+from subtractive.tables.effort import Budget
 from subtractive.tables.schema import Schema
 from subtractive.tables.training_data import Data, encode_rows
 from subtractive.tables.validation import read_table
@@ -103,3 +104,13 @@ def test_columns_with_gaps_and_many_atoms_stay_out_of_the_group():
     assert group_of(data, families) == [2, 3]
     assert group_of(data._replace(columns=data.columns[:3]), families[:3]) == []
     assert torch.isfinite(data.train.x[:, 2:4]).all()
+
+
+def test_it_stops_when_the_time_is_over():
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(random.normal(size=(600, 4)) @ random.normal(size=(4, 4))).add_prefix("x")
+    table, weights = read_table(frame), np.ones(len(frame))
+    schema = Schema.of(table, weights, None, "missing")
+    data = Data.of(schema.variables, encode_rows(schema, table, weights), None, 0)
+    found = best_group(data, max_epochs=20, budget=Budget(0.0), seed=0)
+    assert len(found.history.epochs) == 1

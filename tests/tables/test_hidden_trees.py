@@ -12,9 +12,13 @@ from frames import validation_rows
 
 import subtractive as sub
 from subtractive.learning.history import History
-from subtractive.tables import hidden_trees, model_selection
-from subtractive.tables.effort import EFFORTS, Budget, seconds_of
-from subtractive.tables.hidden_trees import BROAD_SHARE
+from subtractive.tables import model_selection, tree_training
+from subtractive.tables.broad_component import BROAD_SHARE
+from subtractive.tables.effort import EFFORTS, Budget, EndOf, seconds_of
+from subtractive.tables.schema import Schema
+from subtractive.tables.training_data import Data, encode_rows
+from subtractive.tables.tree_training import TreeTraining
+from subtractive.tables.validation import read_table
 
 
 def frame_of(count=600, seed=0):
@@ -103,7 +107,7 @@ def test_squares_replace_sums_where_held_out_rows_prefer_them(errors, monkeypatc
     monkeypatch.setitem(EFFORTS, "best", 6.0)
     monkeypatch.setattr(model_selection, "ERRORS", errors)
     monkeypatch.setattr(model_selection, "RATE_OF_SQUARES", 0.03)
-    monkeypatch.setattr(hidden_trees, "MAX_EPOCHS", 1)
+    monkeypatch.setattr(tree_training, "MAX_EPOCHS", 1)
     frame = frame_of(200)
     model = sub.SubtractiveMixture(effort="best", random_state=0).fit(frame)
     squares = [part for part in model.density_.members if isinstance(part, sub.SquaredCircuit)]
@@ -121,3 +125,63 @@ def test_squares_replace_sums_where_held_out_rows_prefer_them(errors, monkeypatc
 def test_squares_are_tried_with_much_time_only(fitted):
     assert fitted.history_.gain_of_squares is None
     assert "squares" not in str(fitted.history_)
+
+
+def test_a_step_of_all_rows_gives_single_columns_their_shares():
+    """Small batches leave them off by the noise of the last ones."""
+    frame = frame_of()
+    table, weights = read_table(frame), np.ones(len(frame))
+    schema = Schema.of(table, weights, None, "missing")
+    data = Data.of(schema.variables, encode_rows(schema, table, weights), None, 0)
+    training = TreeTraining(data, max_epochs=2, seed=0)
+    tree = training.tree(8, 0, 1.0)
+    column, known = schema.place["group"], data.train.weights / data.train.weights.sum()
+    states = torch.full((3, 3), math.nan, dtype=torch.float64)
+    states[:, column] = torch.arange(3.0)
+    shares = torch.stack([known[data.train.x[:, column] == state].sum() for state in range(3)])
+    errors = []
+    for train in (training.by_small_steps, training.by_whole_steps):
+        train(tree, 0, Budget(100.0))
+        errors.append(float((tree.log_prob(states).detach().exp() - shares).abs().max()))
+    assert errors[0] > 0.005
+    assert errors[1] < 0.001
+
+
+def test_rare_classes_have_places_of_their_own():
+    """Forty of 1,500 rows are far from all others in two columns."""
+    random = np.random.default_rng(0)
+    rare = np.arange(1500) < 40
+    x = np.where(rare, -1.5, random.normal(2.0, 2.0, 1500)) + random.normal(0, 0.5, 1500)
+    y = np.where(rare, -2.0, 0.5 * x) + random.normal(0, 0.7, 1500)
+    other = random.choice(["sun", "rain", "fog"], 1500, p=[0.5, 0.3, 0.2])
+    frame = pd.DataFrame({"x": x, "y": y, "kind": np.where(rare, "snow", other)})
+    model = sub.SubtractiveMixture(effort=8, random_state=0).fit(frame)
+    for column in "xy":
+        own = frame.loc[rare, column]
+        error = own.std() / math.sqrt(len(own))
+        mean = model.mean(given={"kind": "snow"})[column]
+        assert abs(mean - own.mean()) < 4 * error
+
+
+class Clock:
+    """Processor time that passes only when it is told to."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_training_ends_before_an_epoch_that_would_last_too_long(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("subtractive.tables.effort.time.process_time", clock)
+    budget = Budget(10.0, used=1.0)
+    end = EndOf(budget, epochs=1)
+    history = History()
+    seen = []
+    for _ in range(4):
+        clock.now += 2.5
+        history.epochs.append(None)
+        seen.append(end(None, history))
+    assert seen == [False, False, True, True]  # 6.5, 4 and 1.5 seconds are left, of 2.5 each
+    assert budget.left == pytest.approx(-1.0)
