@@ -22,10 +22,10 @@ from subtractive.inputs.base import TestFunctions
 from subtractive.inputs.test_functions import DensityAt
 from subtractive.inputs.weighted_points import WeightedPoints
 from subtractive.tables.affine_means import affine_mean
+from subtractive.tables.box_points import PointsInside, marginals_given
 from subtractive.tables.code_sets import Sets
 from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.joint_boxes import box_weight, joint_variables, sample_box
-from subtractive.tables.marginal_forms import Marginals
 from subtractive.tables.reading import Floats
 
 # Codes are integrated over panels of at most this width: finely where most of the mass is.
@@ -80,7 +80,8 @@ def expectations(
 
     All rows of evidence must have the same windows. NaN where a variable is observed.
     """
-    if (joint := joint_variables(density, evidence)) and joint != list(functions):
+    joint = joint_variables(density, evidence)
+    if joint and joint != list(functions) and len(evidence) > 1:
         return _by_samples(density, columns, evidence, functions)
     found: dict[int, Floats] = {}
     free = [variable for variable in functions if not evidence.is_restricted([variable])]
@@ -100,7 +101,7 @@ def expectations(
             continue
         asked = without_window(evidence, group[0]) if group is not free else evidence
         if len(asked) == 1:
-            answers = Marginals(density, asked).expectations(questions)
+            answers = marginals_given(density, asked).expectations(questions)
         else:
             answers = density.expectations(asked, questions)
         for variable in group:
@@ -247,7 +248,8 @@ def _weigh(
 ) -> tuple[float, Sequence[Tensor | None]]:
     """log of the weight of a box, and expectations, in one pass if there is a closed form."""
     if joint_variables(density, box):
-        return float(box_log_weights(density, box)[0]), density.expectations(box, questions)
+        answers = PointsInside(density, box).expectations(questions)
+        return float(box_log_weights(density, box)[0]), answers
     log_weight, answers = density.weigh_and_expect(box, questions)
     return float(log_weight[0]), answers
 

@@ -139,7 +139,7 @@ def _by_quadrature(density: Density, evidence: Evidence, first: int, last: int) 
     at, weight = np.polynomial.legendre.leggauss(NODES)
     half = np.diff(edges)[:, None] / 2
     # An atom has a probability, not a density: its node counts as it is.
-    atoms = np.array([atom for atom in _atoms(density, first) if low < atom <= high])
+    atoms = np.array([atom for atom in atoms_of(density, first) if low < atom <= high])
     nodes = torch.from_numpy(np.append((edges[:-1, None] + half * (at + 1)).ravel(), atoms))
     widths = np.append((half * weight).ravel(), np.ones(len(atoms)))
     free = without_windows(evidence, [first, last])
@@ -155,7 +155,7 @@ def _by_quadrature(density: Density, evidence: Evidence, first: int, last: int) 
         return Weight(float(np.log(terms.sum()) + logs.max()), 0.0)
 
 
-def _atoms(density: Density, variable: int) -> set[float]:
+def atoms_of(density: Density, variable: int) -> set[float]:
     """The points of a variable that have a probability of their own in some part of a density."""
     return {
         atom

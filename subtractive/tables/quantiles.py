@@ -13,6 +13,7 @@ from subtractive.densities.base import Density
 from subtractive.inference.evidence import Evidence
 from subtractive.inputs.base import TestFunctions
 from subtractive.inputs.test_functions import CumulativeAt
+from subtractive.tables.box_points import PointsInside, marginals_given
 from subtractive.tables.columns import BEYOND, Column, Numeric
 from subtractive.tables.expectations import (
     box_log_weights,
@@ -20,7 +21,6 @@ from subtractive.tables.expectations import (
     window_of,
     without_window,
 )
-from subtractive.tables.joint_boxes import NUM_SAMPLES, joint_variables, sample_box
 from subtractive.tables.marginal_forms import Marginals
 from subtractive.tables.reading import Floats
 
@@ -67,21 +67,19 @@ class _Box:
 
     def __init__(self, density: Density, evidence: Evidence) -> None:
         self.density, self.evidence = density, evidence
-        self._marginals: dict[int | None, Marginals] = {}
+        self._marginals: dict[int | None, Marginals | PointsInside] = {}
 
-    def marginals(self, without: int | None) -> Marginals:
+    def marginals(self, without: int | None) -> Marginals | PointsInside:
         """The marginals of all variables, or those without the window of one of them."""
         if without not in self._marginals:
             asked = self.evidence if without is None else without_window(self.evidence, without)
-            self._marginals[without] = Marginals(self.density, asked)
+            self._marginals[without] = marginals_given(self.density, asked)
         return self._marginals[without]
 
 
 @torch.no_grad()
 def _of_box(box: _Box, points: Mapping[int, Floats]) -> dict[int, Floats]:
     density, evidence = box.density, box.evidence
-    if (joint := joint_variables(density, evidence)) and joint != list(points):
-        return _among_samples(density, evidence, points)
     free = [variable for variable in points if not evidence.is_restricted([variable])]
     heights = {}
     for group in (free, *([variable] for variable in points if variable not in free)):
@@ -99,16 +97,6 @@ def _of_box(box: _Box, points: Mapping[int, Floats]) -> dict[int, Floats]:
             found, low, high = np.split(answer[0].numpy(), [-2, -1])
             heights[variable] = np.clip((found - low) / (high - low), 0.0, 1.0)
     return heights
-
-
-def _among_samples(
-    density: Density, evidence: Evidence, points: Mapping[int, Floats]
-) -> dict[int, Floats]:
-    """Shares of exact samples, where a box has no closed form."""
-    rows = evidence.rows(torch.zeros(NUM_SAMPLES, dtype=torch.long))
-    drawn = sample_box(density, rows, torch.Generator().manual_seed(0)).numpy()
-    sorted_ = {variable: np.sort(drawn[:, variable]) for variable in points}
-    return {v: np.searchsorted(sorted_[v], t, "right") / NUM_SAMPLES for v, t in points.items()}
 
 
 def quantile_codes(

@@ -114,3 +114,56 @@ def test_it_stops_when_the_time_is_over():
     data = Data.of(schema.variables, encode_rows(schema, table, weights), None, 0)
     found = best_group(data, max_epochs=20, budget=Budget(0.0), seed=0)
     assert len(found.history.epochs) == 1
+
+
+# Given an interval, one with an atom in it, one that is open, one far away, and a category.
+GIVEN = {
+    "an interval": {"a": (0.2, 0.9)},
+    "an interval with an atom": {"d": (None, 0.5)},
+    "an open one": {"a": (1.0, None)},
+    "a far one": {"a": (5.0, None)},
+    "a category as well": {"a": (0.2, 0.9), "kind": "x"},
+}
+
+
+@pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN)
+def test_distribution_functions_given_an_interval_are_quotients_of_probabilities(given, fitted):
+    """Boxes of two columns are integrals of another kind."""
+    whole, points = fitted.probability(given), [-0.5, 0.8, 2.5]
+    found = fitted.cdf("b", points, given=given)
+    expected = [fitted.probability({**given, "b": (None, point)}) / whole for point in points]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+    levels = [0.1, 0.5, 0.9]
+    places = fitted.quantile("b", levels, given=given)
+    np.testing.assert_allclose(fitted.cdf("b", places, given=given), levels, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN)
+def test_marginals_given_an_interval_are_those_of_distribution_functions(given, fitted):
+    found = fitted.marginals(given=given)
+    some = found[found["column"] == "b"]
+    points, heights = some["value"].to_numpy(dtype=float), some["density"].to_numpy()
+    steps = np.diff(fitted.cdf("b", points, given=given))
+    trapezoids = np.diff(points) * (heights[1:] + heights[:-1]) / 2
+    np.testing.assert_allclose(trapezoids, steps, rtol=0, atol=1e-3)
+    levels = (np.arange(200) + 0.5) / 200
+    mean = fitted.quantile("b", levels, given=given).mean()
+    assert fitted.mean(given=given)["b"] == pytest.approx(mean, abs=0.02)
+    if "kind" not in given:
+        shares = found[found["column"] == "kind"].set_index("value")["probability"]
+        expected = fitted.probability({"kind": "x"}, given=given)
+        assert shares["x"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_two_and_three_intervals_are_answered(fitted):
+    given = {"a": (0.0, 2.0), "b": (None, 1.5)}
+    expected = fitted.probability({**given, "kind": "x"}) / fitted.probability(given)
+    found = fitted.marginals(given=given)
+    share = found[(found["column"] == "kind") & (found["value"] == "x")]["probability"].iloc[0]
+    assert share == pytest.approx(expected, abs=1e-3)
+    more = {**given, "c": (-0.5, 2.0)}
+    drawn = fitted.sample(4000, given=more, random_state=0)
+    # Four standard errors of the difference of the means of 4,000 and of 2,000 samples.
+    error = 4 * drawn["d"].std() * np.sqrt(1 / 4000 + 1 / 2000)
+    assert fitted.mean(given=more)["d"] == pytest.approx(drawn["d"].mean(), abs=error)
+    assert 0 < fitted.quantiles([0.5], given=more)["a"].iloc[0] < 2
