@@ -65,12 +65,8 @@ class LeafMessage(NamedTuple):
 
     def rows(self, rows: slice | Tensor) -> LeafMessage:
         """The messages of some rows; one row that stands for all rows stays."""
-        if self.shape[1] == 1:
-            return self
-        return LeafMessage(
-            None if self.mantissa is None else self.mantissa[:, rows],
-            None if self.exponent is None else self.exponent[:, rows],
-        )
+        some = (t if t is None or t.shape[1] == 1 else t[:, rows] for t in self)
+        return LeafMessage(*some)
 
     def unfolded(self, shape: Sequence[int]) -> LeafMessage:
         """Rows (1, f · n, ...) of one region as those of several, (f, n, ...)."""

@@ -348,3 +348,25 @@ def test_points_of_all_variables_are_answered_as_those_of_one(make, kind):
         alone = [question if v == variable else None for v in range(4)]
         found = p.expectations(evidence, alone)[variable]
         torch.testing.assert_close(every[variable], found, rtol=1e-12, atol=0, equal_nan=True)
+
+
+def test_a_row_that_underflows_has_the_expectations_that_it_has_alone():
+    """It is evaluated again, beside leaves that are one row for all rows."""
+    circuit = sub.Circuit(
+        sub.RegionGraph.from_nested(((0, 1), (2, 3))),
+        sub.Gaussian(),
+        num_units=2,
+        weights=sub.positive_weights,
+        dtype=torch.float64,
+    )
+    with torch.no_grad():
+        for layer in circuit.input_layers:  # units at 0 and at 10, far apart for their widths
+            layer.mean.copy_(torch.tensor([0.0, 10.0]))
+            layer.log_scale.fill_(-2.0)
+        for layer in circuit.sum_layers[:-1]:  # that do not mix
+            layer.weights.log_value.copy_(torch.tensor([[0.0, -900.0], [-900.0, 0.0]]))
+    p = sub.MonotonicCircuit(circuit)
+    x = torch.tensor([[0.0, 0.1, torch.nan, 0.0], [0.0, 0.1, torch.nan, 10.0]]).double()
+    together = p.mean(x)
+    alone = torch.cat([p.mean(row[None]) for row in x])
+    torch.testing.assert_close(together, alone, rtol=1e-12, atol=1e-12)
