@@ -185,7 +185,8 @@ def difference_rows(records: Sequence[Record]) -> list[list[Any]]:
             if seeds:
                 gains = [one[seed]["test"] - other[seed]["test"] for seed in seeds]
                 costs = [sum(some[seed]["cpu"] for seed in seeds) for some in (one, other)]
-                numbers = [round(n, 3) for n in (mean(gains), min(gains), max(gains))]
+                # A zero without a sign: no difference is no loss.
+                numbers = [round(n, 3) + 0.0 for n in (mean(gains), min(gains), max(gains))]
                 ratio = round(costs[0] / costs[1], 2)
                 rows.append([name, first, second, len(seeds), *numbers, ratio])
     return rows
