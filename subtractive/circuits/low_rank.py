@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 import torch
-from scipy.linalg import lapack
 from torch import Tensor
 
 from subtractive.numerics.scaled import Message, Scaled, double, multiply
@@ -44,7 +44,8 @@ def _pivoted_cholesky(gram: np.ndarray) -> np.ndarray:
     size = np.sqrt(gram.diagonal().clip(min=0))
     size[~(size > 0)] = 1
     tolerance = len(size) * np.finfo(gram.dtype).eps
-    lower, order, rank, _ = lapack.dpstrf(gram / size / size[:, None], tol=tolerance, lower=1)
+    scaled = gram / size / size[:, None]
+    lower, order, rank, _ = scipy.linalg.lapack.dpstrf(scaled, tol=tolerance, lower=1)
     if not 0 < rank < len(size):
         return gram
     vectors = np.empty((rank, len(size)))
