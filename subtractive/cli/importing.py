@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -15,6 +16,16 @@ def import_or_end(name: str) -> ModuleType:
     As an exception it could be lost: modules that are written in C and import others may drop
     it, and go on with half of a module. Nothing was begun yet that would have to be ended.
     """
+    # Thousands of objects are made that stay until the end: looking for garbage finds none.
+    gc.disable()
+    try:
+        return _import_or_end(name)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _import_or_end(name: str) -> ModuleType:
     is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not is_usual or threading.current_thread() is not threading.main_thread():
         return import_module(name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
 import numpy as np
-from scipy.special import ndtr, pdtrc
+import scipy
 
 from subtractive.tables.cell_values import Content
 from subtractive.tables.column_types import Categories, ColumnType, Continuous, Ignored
@@ -232,14 +232,14 @@ def _grid(
 def _atoms(distinct: Distinct, grid: Grid | None) -> tuple[float, ...]:
     """The values that occur too often for a density."""
     values, counts = distinct.values, distinct.counts
-    rows = counts.sum()
-    often = counts >= max(ATOM_ROWS, ATOM_SHARE * rows)
+    often = counts >= max(ATOM_ROWS, ATOM_SHARE * counts.sum())
     if grid is not None:
         often &= counts >= ATOM_EXCESS * (_expected(distinct, grid) + 1)
         # Of values that occur at random, λ times on average, λ / 2 occur twice for each one that
         # occurs once: so many ties are to be expected of a value.
         once, twice = ((np.rint(counts) == times).sum() for times in (1, 2))
-        often &= len(values) * pdtrc(counts - 1, 2 * twice / max(once, 1)) < ATOM_CHANCE
+        rate = 2 * twice / max(once, 1)
+        often &= len(values) * scipy.special.pdtrc(counts - 1, rate) < ATOM_CHANCE
     if int((~often).sum()) < 2:
         often &= counts >= 2 * np.median(counts)
     chosen = np.sort(values[often][np.argsort(-counts[often], kind="stable")[:MOST_ATOMS]])
@@ -301,7 +301,7 @@ def _bounds(
 
 def _tail(distance: float, spread: float) -> float:
     """The share of a normal distribution of this spread beyond a distance from its centre."""
-    return float(ndtr(-distance / spread)) if spread > 1e-9 * abs(distance) else 0.0
+    return float(scipy.special.ndtr(-distance / spread)) if spread > 1e-9 * abs(distance) else 0.0
 
 
 def _numeric(

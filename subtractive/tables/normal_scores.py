@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+import scipy
 
 from subtractive.tables.reading import Floats
 from subtractive.tables.transforms import NormalScores
@@ -90,7 +90,8 @@ def _held_out_score(distinct: Distinct, knots: int, bounds: tuple[float, float])
 
 def _log_densities(curve: NormalScores, held: Distinct) -> Floats:
     if held.has_cells:
-        shares = ndtr(curve.forward(held.upper)) - ndtr(curve.forward(held.lower))
+        lower, upper = (scipy.special.ndtr(curve.forward(x)) for x in (held.lower, held.upper))
+        shares = upper - lower
         return np.asarray(np.log(np.maximum(shares, 1e-12)))
     codes = curve.forward(held.values)
     logs = -0.5 * codes**2 + curve.log_abs_det_jacobian(held.values)
@@ -110,7 +111,7 @@ def _curve(distinct: Distinct, knots: int, bounds: tuple[float, float]) -> Norma
     for i in range(1, len(places)):
         if places[i] - places[keep[-1]] > gap:
             keep.append(i)
-    x, z = places[keep], ndtri(levels[keep])
+    x, z = places[keep], scipy.special.ndtri(levels[keep])
     low, high = bounds
     inside = (x > low) & (x < high)
     if inside.sum() < 2:

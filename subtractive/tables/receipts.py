@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
 import pandas as pd
-from scipy.special import bdtr, bdtrc
+import scipy
 
 LEAST_ROWS = 30  # that match what is given, for a question to be compared with a table
 LEVEL = 0.05  # of the binomial test
@@ -129,5 +129,6 @@ def binomial_p_value(hits: int, rows: int, probability: float) -> float:
     """
     if rows == 0:
         return math.nan
-    below, above = bdtr(hits, rows, probability), bdtrc(hits - 1, rows, probability)
+    below = scipy.special.bdtr(hits, rows, probability)
+    above = scipy.special.bdtrc(hits - 1, rows, probability)
     return float(min(1.0, 2 * min(below, above)))
