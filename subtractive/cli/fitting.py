@@ -14,9 +14,9 @@ from subtractive.cli.printing import print_json
 from subtractive.io.table_passes import TablePasses
 from subtractive.io.table_reading import read_frame
 from subtractive.io.writing import check_writable
-from subtractive.tables.containers import value_text
 from subtractive.tables.estimator import SubtractiveMixture
 from subtractive.tables.parsing import parse_columns, parse_missing
+from subtractive.tables.value_text import value_text
 
 
 def fit(options: argparse.Namespace) -> None:

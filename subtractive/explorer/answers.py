@@ -22,7 +22,7 @@ from subtractive.tables.queries import log_total
 from subtractive.tables.reading import Floats
 from subtractive.tables.table_density import TableQueries
 from subtractive.tables.validation import read_table
-from subtractive.tables.written import written
+from subtractive.tables.value_text import value_text
 
 Answer = dict[str, Any]
 INTERVAL = (0.05, 0.5, 0.95)
@@ -245,6 +245,4 @@ def _cell(value: object) -> str:
     missing = value is None or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
     if missing:
         return ""
-    if isinstance(value, float | np.floating):
-        return f"{float(value):.6g}"
-    return written(value, "")
+    return value_text(value, "")

@@ -16,7 +16,7 @@ from subtractive.tables import summaries
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.reading import Floats
 from subtractive.tables.table_density import TableQueries
-from subtractive.tables.written import written
+from subtractive.tables.value_text import value_text
 
 T = TypeVar("T", bound=np.generic)
 LEAST_STEPS, MOST_STEPS = 10, 1000
@@ -71,7 +71,8 @@ class ShownColumn:
     def describe(self) -> dict[str, Any]:
         """All of it for the page."""
         facts: dict[str, Any] = {"key": self.key, "kind": self.column.kind}
-        facts["labels"] = [written(state, self.column.kind) for state in self.states or self.atoms]
+        values = self.states or self.atoms
+        facts["labels"] = [value_text(value, self.column.kind) for value in values]
         if not self.states:
             facts |= {
                 "points": self.points.tolist(),

@@ -10,9 +10,10 @@ from typing import Any, final
 
 from subtractive.explorer.columns import ShownColumn
 from subtractive.tables.columns import States
+from subtractive.tables.containers import TEMPORAL
 from subtractive.tables.parsing import parse_events, parse_given
 from subtractive.tables.schema import Schema
-from subtractive.tables.written import TEMPORAL, written
+from subtractive.tables.value_text import value_text
 
 Side = list[Any] | tuple[float | None, float | None] | float
 
@@ -37,8 +38,8 @@ class Condition:
         if kind not in TEMPORAL or isinstance(self.shown.column, States):
             return repr(self.side)
         if isinstance(self.side, float):
-            return repr(written(self.side, kind))
-        texts = [None if end is None else written(end, kind) for end in self.side]
+            return repr(value_text(self.side, kind))
+        texts = [None if end is None else value_text(end, kind) for end in self.side]
         return repr(tuple(texts) if isinstance(self.side, tuple) else texts)
 
     @property

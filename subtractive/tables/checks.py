@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +23,8 @@ from subtractive.tables.receipts import LEAST_ROWS, Check, Matches, Receipt
 from subtractive.tables.remembered_counts import RememberedCounts
 from subtractive.tables.schema import Schema
 from subtractive.tables.training_rows import Rows, recode
+from subtractive.tables.value_text import value_text
 from subtractive.tables.view import View
-from subtractive.tables.written import TEMPORAL, written
 
 MOST_TRIES = 8  # questions drawn for each that is asked
 AFTER_FIT = 100  # questions that are asked after a fit
@@ -145,10 +146,7 @@ def _words(question: Question, schema: Schema) -> str:
 
 def _phrase(name: Hashable, kind: str, side: object) -> str:
     """A condition as a question has it: dates as dates, numbers with ten digits."""
-
-    def end(value: float) -> str:
-        return written(value, kind) if kind in TEMPORAL else f"{value:.10g}"
-
+    end = partial(value_text, kind=kind, digits=10)
     if isinstance(side, list):
         states = [end(value) if isinstance(value, float) else str(value) for value in side]
         return f"{name} = {' or '.join(states)}"

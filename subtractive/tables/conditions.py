@@ -25,7 +25,7 @@ from subtractive.tables.schema import Schema
 from subtractive.tables.text_dates import parse_dates
 
 MOST_BOXES = 10_000
-TEMPORAL = {
+READERS = {  # of what users give for dates, durations and times
     "date": pd.Timestamp,
     "duration": pd.Timedelta,
     "time": lambda value: datetime.time.fromisoformat(value) if isinstance(value, str) else value,
@@ -87,8 +87,8 @@ def number(value: object, column: Column, name: Hashable) -> float:
         if isinstance(value, str) and column.text_format:
             written = parse_dates(np.array([value], dtype=object), column.text_format)[0]
             value = written if written == written else value
-        if column.kind in TEMPORAL and not isinstance(value, float):
-            value = TEMPORAL[column.kind](value)
+        if column.kind in READERS and not isinstance(value, float):
+            value = READERS[column.kind](value)
         return number_of(value)
     except (TypeError, ValueError):
         raise ValueError(
@@ -175,7 +175,7 @@ def _state_set(column: States, side: object, name: Hashable) -> set[int]:
 
 
 def _state(column: States, value: object, name: Hashable) -> int:
-    if column.kind in TEMPORAL:
+    if column.kind in READERS:
         value = number(value, column, name)
     raw = read_mapping({name: value})[0]
     code = column.encode(raw.values)[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import numpy.typing as npt
 AnyTable: TypeAlias = Any  # an array, or a data frame of any library
 Arrays: TypeAlias = Mapping[Hashable, npt.NDArray[Any]]  # by column, (n,) each
 
-_TINY = 1e-30  # a bound is just beside what it excludes
+TEMPORAL = ("date", "time", "duration")  # kinds whose numbers are microseconds
 DAY = 86_400_000_000  # in microseconds
 _TEMPORAL = (nw.Datetime, nw.Date, nw.Duration, nw.Time)
 
@@ -110,7 +109,7 @@ def as_objects(values: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
         flags: npt.NDArray[Any] = np.not_equal(values, 0).astype(object)
         flags[np.isnan(values)] = None
         return flags
-    if kind not in ("date", "time", "duration") or values.dtype == object:
+    if kind not in TEMPORAL or values.dtype == object:
         return values
     objects = np.empty(len(values), dtype=object)
     whole_days = bool((values[~np.isnan(values)] % DAY == 0).all())
@@ -124,20 +123,6 @@ def as_objects(values: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
         else:
             objects[number] = passed if kind == "duration" else moment.time()
     return objects
-
-
-def value_text(value: Any, kind: str) -> str:  # noqa: ANN401 - a number or a text
-    """A value as a person writes it; dates, times and durations are in microseconds."""
-    if kind in ("date", "time", "duration"):
-        return str(as_objects(np.array([float(value)]), kind)[0])
-    return repr(bool(value) if kind == "boolean" else value)
-
-
-def number_text(value: float, kind: str) -> str:
-    """A number of a column, in few digits."""
-    if math.isfinite(value) and kind in ("date", "time", "duration"):
-        return value_text(value, kind)
-    return "0" if abs(value) < _TINY else f"{value:.6g}"
 
 
 def is_decimal(values: list[Any]) -> bool:

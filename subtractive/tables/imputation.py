@@ -13,8 +13,7 @@ import torch
 from subtractive.tables.cell_values import Content
 from subtractive.tables.code_sets import Sets
 from subtractive.tables.columns import Column, Numeric, States
-from subtractive.tables.conditions import TEMPORAL
-from subtractive.tables.containers import AnyTable
+from subtractive.tables.containers import TEMPORAL, AnyTable
 from subtractive.tables.expectations import (
     Function,
     box_log_weights,

@@ -16,7 +16,8 @@ import numpy as np
 from subtractive.io.table_reading import MISSING
 from subtractive.tables.column_types import NAMES, ColumnType, Continuous
 from subtractive.tables.columns import Column, Numeric, States
-from subtractive.tables.conditions import TEMPORAL, number
+from subtractive.tables.conditions import number
+from subtractive.tables.containers import TEMPORAL
 from subtractive.tables.schema import Schema
 
 _BETWEEN = re.compile(r"^\s*([^<>=]+?)\s*(<=?)(.+?)(<=?)\s*([^<>=]+?)\s*$")

@@ -18,17 +18,12 @@ from subtractive.tables.cell_values import Content
 from subtractive.tables.code_sets import CodeSet
 from subtractive.tables.column_types import DataWarning
 from subtractive.tables.columns import Column, Numeric, States
-from subtractive.tables.containers import (
-    AnyTable,
-    Container,
-    as_objects,
-    value_text,
-)
+from subtractive.tables.containers import AnyTable, Container, as_objects
 from subtractive.tables.reading import Floats, RawColumn, Table, Values, check_finite
 from subtractive.tables.schema_inference import infer_parts, listed
 from subtractive.tables.text_dates import format_dates, parse_dates
 from subtractive.tables.validation import check_weights, read_table
-from subtractive.tables.written import describe_numbers
+from subtractive.tables.value_text import describe_numbers, value_text
 
 ERROR, MISSING = "error", "missing"  # what a value means that no row of training had
 

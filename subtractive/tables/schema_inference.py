@@ -10,8 +10,9 @@ from subtractive.tables.cell_values import Content
 from subtractive.tables.column_inference import Constant, Rules, infer_column
 from subtractive.tables.column_types import ColumnType, DataWarning, Ignored, as_column_type
 from subtractive.tables.columns import Column
-from subtractive.tables.containers import ArrayContainer, value_text
+from subtractive.tables.containers import ArrayContainer
 from subtractive.tables.reading import Floats, RawColumn, Table, Values, is_missing
+from subtractive.tables.value_text import value_text
 
 
 class Parts(NamedTuple):

@@ -12,7 +12,8 @@ import torch
 
 from subtractive.inference.evidence import Evidence
 from subtractive.tables.columns import Column, Numeric
-from subtractive.tables.conditions import TEMPORAL, number, plain
+from subtractive.tables.conditions import number, plain
+from subtractive.tables.containers import TEMPORAL
 from subtractive.tables.expectations import (
     Function,
     averaged,

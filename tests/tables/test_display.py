@@ -1,5 +1,8 @@
 """What notebooks and prompts show of models: short, in users' words, and escaped."""
 
+import datetime
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -67,3 +70,13 @@ def test_long_tables_are_cut():
     page = html_table("t", ["a"], [[i] for i in range(100)], most=10)
     assert page.count("<tr>") == 1 + 9 + 1
     assert "and 91 more" in page
+
+
+def test_values_are_written_in_one_way_wherever_they_appear():
+    """A time of day was a time in the schema and a duration in questions and the explorer."""
+    times = [datetime.time(hour, minute) for hour in range(8, 18) for minute in (0, 15, 30, 45)]
+    frame = pd.DataFrame({"at": times * 5, "cost": np.random.default_rng(0).normal(size=200)})
+    model = sub.SubtractiveMixture(4, max_epochs=1, random_state=0).fit(frame)
+    questions = " ".join(model.check(frame, n_questions=30).to_frame()["question"])
+    assert re.search(r"at (<=|>=) \d\d:\d\d:00", questions)
+    assert "days" not in questions

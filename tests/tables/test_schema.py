@@ -132,7 +132,7 @@ def test_constant_and_equal_columns_are_no_variables_of_their_own():
     with pytest.warns(sub.DataWarning) as caught:
         schema = sub.tables.Schema.infer(frame)
     messages = [str(warning.message) for warning in caught]
-    assert messages[0].startswith("column 'c' is constant: it is modelled as a point mass at 'x'")
+    assert messages[0].startswith("column 'c' is constant: it is modelled as a point mass at x,")
     assert messages[1].startswith("column 'b' equals column 'a' in every row")
     assert len(schema.variables) == 1
     pd.testing.assert_frame_equal(round_trip(schema, frame), frame)
