@@ -311,6 +311,19 @@ def test_the_model_is_compared_on_continuous_columns_of_complete_rows(mixed_cont
     np.testing.assert_allclose(result.rivals[0].scores, expected, rtol=1e-9, atol=1e-9)
 
 
+def test_columns_that_follow_from_others_are_told(tmp_path):
+    random = np.random.default_rng(0)
+    town = random.integers(0, 3, 120)
+    frame = pd.DataFrame({"town": np.array(["Oslo", "Bergen", "Molde"])[town], "code": 10 + town})
+    frame = frame.assign(rent=random.normal(9, 2, 120), food=random.normal(5, 1, 120))
+    for page, table in (("rules", frame.assign(costs=frame.rent + frame.food)), ("none", frame)):
+        shown = table if page == "rules" else table.drop(columns="code")
+        sub.write_report(fitted(shown), shown, tmp_path / f"{page}.html")
+    words = (tmp_path / "rules.html").read_text()
+    assert "town determines code; code determines town; costs = rent + food." in words
+    assert "follow from others" not in (tmp_path / "none.html").read_text()
+
+
 def test_dependence_is_found_where_it_is():
     random = np.random.default_rng(0)
     x = random.normal(size=(4000, 3))

@@ -26,10 +26,11 @@ from subtractive.report.dependence import mutual_information, strongest
 from subtractive.report.fidelity import MOST_FEATURES, Fidelity, measure
 from subtractive.report.figures import histograms, scatters
 from subtractive.report.formatting import cell, count, listed, number, number_of, percent
+from subtractive.tables.functional_dependencies import dependencies_of
 from subtractive.tables.reading import Table
 from subtractive.tables.validation import read_table
 
-MOST_SHOWN, FEW_ROWS = 12, 5
+MOST_SHOWN, FEW_ROWS, MOST_RULES = 12, 5, 6
 MOST_BESIDE = 6  # columns with which two tables fit on a page side by side
 LONG_NUMBER = re.compile(r"\d+\.\d{4,}")
 
@@ -46,6 +47,7 @@ def overview(context: Context) -> Section:
             cards=True,
         ),
         Gallery(_pictures(context, fidelity), "large"),
+        *_rules(context),
         *_samples(context),
         Paragraph(
             "This page cannot tell whether the model was fitted on these very rows: for a fair "
@@ -68,6 +70,21 @@ def _table_words(context: Context) -> str:
     if schema.aside:
         words += f"; {listed(list(schema.aside))} are set aside"
     return words + "."
+
+
+def _rules(context: Context) -> list[Block]:
+    """Columns that follow from others, if there are any."""
+    rules = [str(rule) for rule in dependencies_of(context.table)]
+    if not rules:
+        return []
+    more = f"; and {len(rules) - MOST_RULES} more" if len(rules) > MOST_RULES else ""
+    return [
+        Paragraph(
+            f"In every row of this table some columns follow from others: "
+            f"{'; '.join(rules[:MOST_RULES])}{more}. The model learns such rules only nearly: "
+            "leave out what follows from other columns, and compute it from samples."
+        )
+    ]
 
 
 def _facts(context: Context, fidelity: Fidelity) -> list[tuple[str, str]]:

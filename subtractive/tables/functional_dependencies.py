@@ -60,8 +60,12 @@ def functional_dependencies(table: AnyTable) -> tuple[FunctionalDependency, ...]
     town determines code
     code determines town
     """
-    read = read_table(table)
-    return (*_by_values(read), *_by_sums(read))
+    return dependencies_of(read_table(table))
+
+
+def dependencies_of(table: Table) -> tuple[FunctionalDependency, ...]:
+    """Which columns of a table, as it was read, others determine."""
+    return (*_by_values(table), *_by_sums(table))
 
 
 def _by_values(table: Table) -> Iterator[FunctionalDependency]:
