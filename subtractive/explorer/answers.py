@@ -18,6 +18,7 @@ from subtractive.explorer.selection import Selection
 from subtractive.explorer.subset import Subset
 from subtractive.tables.columns import Numeric
 from subtractive.tables.containers import AnyTable
+from subtractive.tables.joint_boxes import joint_variables
 from subtractive.tables.queries import log_total
 from subtractive.tables.reading import Floats
 from subtractive.tables.table_density import TableQueries
@@ -170,13 +171,20 @@ class Answers:
     ) -> Floats:
         """The joint density (p, q) of two columns at values (p,) and (q,)."""
         forest, view = self.drawn.forest, self.model._view()
+        narrowed = view.narrowed(selection.given) if selection.given else view
         if forest is not None:
-            narrowed = view.narrowed(selection.given) if selection.given else view
             codes = [one.column.encode(line) for one, line in zip(pair, lines, strict=True)]
             places = [narrowed.variables[one.name] for one in pair]
             heights = forest.pair_heights(narrowed.evidence, places, codes)
             stretch = [_stretch(one, line) for one, line in zip(pair, lines, strict=True)]
             return heights * stretch[0][:, None] * stretch[1]
+        columns = {view.variables[one.name] for one in pair}
+        boxed = joint_variables(view.density, narrowed.evidence)
+        if len(set(boxed) - columns) > 1:
+            raise ValueError(
+                "this picture would take minutes: the columns share a full covariance, and there "
+                "are intervals of two others. Clear one of these, or take exact values."
+            )
         across, up = np.meshgrid(*(np.arange(len(line)) for line in lines), indexing="ij")
         grid = (across.ravel(), up.ravel())
         asked = pd.DataFrame(

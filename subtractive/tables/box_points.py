@@ -22,6 +22,7 @@ from subtractive.inference.expectations import Expectations
 from subtractive.inputs.base import TestFunctions
 from subtractive.tables.joint_boxes import (
     atoms_of,
+    box_weight,
     joint_variables,
     sample_box,
     without_windows,
@@ -34,7 +35,6 @@ from subtractive.tables.reading import Floats
 REACH, SPACING, COARSE = 6.0, 0.125, 0.25
 FEWEST = 12
 NUM_SAMPLES = 2000
-LEAST_SHARE = 1e-12
 
 
 def marginals_given(density: Density, box: Evidence) -> Marginals | PointsInside:
@@ -46,31 +46,43 @@ def marginals_given(density: Density, box: Evidence) -> Marginals | PointsInside
 
 @final
 class PointsInside:
-    """Points inside a box (1, d), with shares (r,) that sum to one."""
+    """Points inside a box (1, d): given them, all questions have closed forms."""
 
     def __init__(self, density: Density, box: Evidence) -> None:
-        self.density = density
+        self.density, self.box = density, box
         variables = joint_variables(density, box)
-        if len(variables) > 2:
+        self.is_drawn = len(variables) > 2
+        if self.is_drawn:
             rows = box.rows(torch.zeros(NUM_SAMPLES, dtype=torch.long))
             codes = sample_box(density, rows, torch.Generator().manual_seed(0))[:, variables]
             self.rows = _observed(box, variables, codes)
-            self.shares = torch.full((NUM_SAMPLES,), 1 / NUM_SAMPLES, dtype=torch.float64)
             return
         spacing = SPACING if len(variables) == 1 else COARSE
         lines = [_line(density, box, variable, spacing) for variable in variables]
         grid = np.array(list(itertools.product(*(line[0] for line in lines))))
         widths = [math.prod(some) for some in itertools.product(*(line[1] for line in lines))]
-        rows = _observed(box, variables, torch.from_numpy(grid))
-        logs = density.log_weight(rows) + torch.tensor(widths, dtype=torch.float64).log()
-        kept = torch.nonzero(logs > logs.max() + math.log(LEAST_SHARE))[:, 0]
-        self.rows, self.shares = rows.rows(kept), logs[kept].softmax(0)
+        self.log_widths = torch.tensor(widths, dtype=torch.float64).log()
+        self.rows = _observed(box, variables, torch.from_numpy(grid))
 
     @torch.no_grad()
+    def weigh(self, functions: Sequence[TestFunctions | None]) -> tuple[float, Expectations]:
+        """log of the weight of the box, and expectations (1, q) of other variables."""
+        if self.is_drawn:
+            answers = self.density.expectations(self.rows, functions)
+            means = [
+                None if answer is None else answer.mean(0, keepdim=True) for answer in answers
+            ]
+            return box_weight(self.density, self.box).log_weight, means
+        log_weights, answers = self.density.weigh_and_expect(self.rows, functions)
+        logs = log_weights + self.log_widths
+        shares = logs.softmax(0)[None]
+        # What is impossible has no expectations, and does not count.
+        found = [None if a is None else shares @ a.nan_to_num(0.0) for a in answers]
+        return float(logs.logsumexp(0)), found
+
     def expectations(self, functions: Sequence[TestFunctions | None]) -> Expectations:
-        """Expectations (1, q) of functions of variables whose windows are not those of the box."""
-        answers = self.density.expectations(self.rows, functions)
-        return [None if answer is None else self.shares[None] @ answer for answer in answers]
+        """Expectations (1, q) of functions of variables that have no window here."""
+        return self.weigh(functions)[1]
 
 
 def _observed(box: Evidence, variables: list[int], codes: Tensor) -> Evidence:

@@ -25,7 +25,13 @@ from subtractive.tables.affine_means import affine_mean
 from subtractive.tables.box_points import PointsInside, marginals_given
 from subtractive.tables.code_sets import Sets
 from subtractive.tables.columns import Column, Numeric
-from subtractive.tables.joint_boxes import box_weight, joint_variables, sample_box
+from subtractive.tables.joint_boxes import (
+    box_weight,
+    have_the_same_window,
+    joint_variables,
+    one_window_weights,
+    sample_box,
+)
 from subtractive.tables.reading import Floats
 
 # Codes are integrated over panels of at most this width: finely where most of the mass is.
@@ -150,8 +156,11 @@ def averaged(
 @torch.no_grad()
 def box_log_weights(density: Density, evidence: Evidence) -> Floats:
     """log of the weight of each box, (m,), or of rows with the same windows."""
-    if not joint_variables(density, evidence):
+    joint = joint_variables(density, evidence)
+    if not joint:
         return np.asarray(density.log_weight(evidence).numpy())
+    if len(joint) == 1 and have_the_same_window(evidence, joint[0]):
+        return one_window_weights(density, evidence, joint[0])
     return np.array([box_weight(density, one_box(evidence, k))[0] for k in range(len(evidence))])
 
 
@@ -248,8 +257,7 @@ def _weigh(
 ) -> tuple[float, Sequence[Tensor | None]]:
     """log of the weight of a box, and expectations, in one pass if there is a closed form."""
     if joint_variables(density, box):
-        answers = PointsInside(density, box).expectations(questions)
-        return float(box_log_weights(density, box)[0]), answers
+        return PointsInside(density, box).weigh(questions)
     log_weight, answers = density.weigh_and_expect(box, questions)
     return float(log_weight[0]), answers
 

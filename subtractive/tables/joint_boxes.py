@@ -58,9 +58,7 @@ def box_weight(density: Density, evidence: Evidence) -> Weight:
         return Weight(float(density.log_weight(evidence)[0]), 0.0)
     last = joint[-1]
     if len(joint) == 1:
-        free = without_windows(evidence, joint)
-        share = _shares(density, free, evidence, last)
-        return Weight(float(density.log_weight(free)[0] + np.log(share[0])), 0.0)
+        return Weight(float(one_window_weights(density, evidence, last)[0]), 0.0)
     if len(joint) == 2:
         return _by_quadrature(density, evidence, joint[0], last)
     free = without_windows(evidence, joint)
@@ -71,6 +69,23 @@ def box_weight(density: Density, evidence: Evidence) -> Weight:
     whole = float(density.log_weight(free)[0])
     with np.errstate(divide="ignore"):
         return Weight(whole + float(np.log(part)), error)
+
+
+@torch.no_grad()
+def one_window_weights(density: Density, evidence: Evidence, variable: int) -> Floats:
+    """log of the weight of rows (n, d) with the same window of one variable of a joint region."""
+    free = without_windows(evidence, [variable])
+    with np.errstate(divide="ignore"):
+        log_shares = np.log(_shares(density, free, evidence, variable))
+    return np.asarray(density.log_weight(free).numpy() + log_shares)
+
+
+def have_the_same_window(evidence: Evidence, variable: int) -> bool:
+    """Whether all rows have the same window of a variable."""
+    bounds = [
+        bound[:, variable] for bound in (evidence.lower, evidence.upper) if bound is not None
+    ]
+    return all(bool((bound == bound[0]).all()) for bound in bounds)
 
 
 def counting_error(share: float, count: float) -> float:

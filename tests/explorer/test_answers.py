@@ -258,3 +258,32 @@ def test_only_models_of_tables_are_explored(model, table):
         Answers.of(model.density_, None, None)
     with pytest.raises(ValueError, match="feature names"):
         Answers.of(model, table.rename(columns=str.upper), None)
+
+
+def test_intervals_of_columns_with_full_covariances_are_answered():
+    random = np.random.default_rng(0)
+    array = random.normal(size=(300, 4)) @ random.normal(size=(4, 4))
+    table = pd.DataFrame(array, columns=list("abcd"))
+    model = sub.SubtractiveMixture(2, structure="flat", max_epochs=2, random_state=0).fit(table)
+    answers = Answers.of(model, table, None)
+    one = {"a": {"range": [-0.5, 1.0]}}
+    found = answers.curves({"given": one})
+    assert found["probability"] == pytest.approx(model.probability({"a": (-0.5, 1.0)}), abs=1e-6)
+    own = answers.selected({"given": one})
+    curves = {**found["columns"], **own["columns"]}
+    page = {column["key"]: column["points"] for column in answers.page()["columns"]}
+    for key in "abcd":
+        heights = np.array(curves[key]["density"])
+        assert np.trapezoid(heights, page[key]) == pytest.approx(1.0, abs=0.02)
+    joint = answers.joint({"given": one, "x": "b", "y": "c"})
+    cells = [line[1] - line[0] for line in joint["lines"]]
+    assert np.sum(joint["heights"]) * np.prod(cells) == pytest.approx(1.0, abs=0.02)
+    low, high = model.quantile("b", [0.05, 0.95], given={"a": (-0.5, 1.0)})
+    summary = answers.summary({"given": one})["columns"]["b"]
+    assert [summary["low"], summary["high"]] == pytest.approx([low, high], abs=1e-9)
+    more = {**one, "b": {"range": [None, 1.0]}}
+    assert 0 < answers.curves({"given": more})["probability"] < found["probability"]
+    answers.joint({"given": more, "x": "b", "y": "c"})
+    with pytest.raises(ValueError, match="Clear one of these"):
+        answers.joint({"given": more, "x": "c", "y": "d"})
+    assert len(answers.samples({"given": more, "seed": 0})["rows"]) == 6
