@@ -64,6 +64,7 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
     "download_all_examples": False,
     "remove_config_comments": True,
+    "ignore_repr_types": r"matplotlib|list",  # what drawing returns is not for readers
     "show_memory": False,
     "min_reported_time": 10**6,
     "show_signature": False,

@@ -1,8 +1,13 @@
-"""Check that every link inside a built site leads to a page, a file and an anchor that exist."""
+"""Check that every link inside a built site leads to a page, a file and an anchor that exist.
+
+Outputs of the gallery are looked at, too: the address of an object says nothing to a reader.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -16,6 +21,7 @@ class Page(HTMLParser):
         self.links: set[str] = set()
         self.anchors: set[str] = set()
         self.fetched: set[str] = set()
+        self.addresses = re.findall(r"&lt;[\w.]+ object at 0x", text)
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -28,12 +34,13 @@ class Page(HTMLParser):
 
 
 def problems(site: Path) -> list[str]:
-    """One line for every link that leads nowhere, and for everything fetched from the network."""
+    """One line for every link that leads nowhere, and for what no page should fetch or show."""
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
     found = []
     for path, page in sorted(pages.items()):
         here = path.relative_to(site)
         found += [f"{here} fetches {url}" for url in sorted(page.fetched) if "//" in url]
+        found += [f"{here} shows {unescape(text)}..." for text in page.addresses]
         for link in sorted(page.links):
             target, anchor = _find(site, path, link)
             if target is None:

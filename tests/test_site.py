@@ -65,6 +65,7 @@ def test_links_that_lead_nowhere_are_found(tmp_path):
     pages = {
         "index.html": '<a href="other.html#here">a</a><a href="gone.html">b</a>',
         "other.html": '<p id="there"><script src="https://cdn.example/x.js"></script>',
+        "output.html": "<pre>&lt;matplotlib.legend.Legend object at 0x7f66a41af250&gt;</pre>",
     }
     for name, text in pages.items():
         (tmp_path / name).write_text(text)
@@ -72,10 +73,22 @@ def test_links_that_lead_nowhere_are_found(tmp_path):
         "index.html links to gone.html, which is not there",
         "index.html links to other.html#here, which has no such anchor",
         "other.html fetches https://cdn.example/x.js",
+        "output.html shows <matplotlib.legend.Legend object at 0x...",
     ]
 
 
-@pytest.mark.parametrize("script", EXAMPLES, ids=lambda script: script.stem)
+# Of these most is not training; make docs, which CI runs, runs every script as it is.
+LONG = {"d_events_and_risk", "f_synthetic_data", "g_classification", "l_plots"}
+LONG |= {"o_torch_distributions"}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(s, marks=pytest.mark.slow if s.stem in LONG else [], id=s.stem)
+        for s in EXAMPLES
+    ],
+)
 def test_every_script_of_the_gallery_runs(script, monkeypatch):
     # One epoch each: that they run as they are, and look right, is for make docs.
     fit, one = sub.fit, {"max_epochs": 1}

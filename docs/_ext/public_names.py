@@ -12,6 +12,7 @@ from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.ext import autosummary
 from sphinx.util.typing import ExtensionMetadata
 
 
@@ -68,6 +69,8 @@ def find_public(
 def setup(app: Sphinx) -> ExtensionMetadata:
     """Connect them."""
     app.setup_extension("sphinx.ext.autodoc")
+    # No sentence ends after these: "(Prop. 3)", "x = 0 .. n".
+    autosummary.WELL_KNOWN_ABBREVIATIONS += ("Prop.", " .")
     app.connect("autodoc-skip-member", skip_foreign)
     app.connect("autodoc-process-docstring", escape_bars)
     app.connect("missing-reference", find_public)
