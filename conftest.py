@@ -15,6 +15,9 @@ import subtractive
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# quimb compiles itself for twenty seconds when it is first imported, and is asked little here.
+os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
+
 # A busy machine is slow, not wrong.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("local", PATIENT)

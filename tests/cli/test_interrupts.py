@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 def long_table(tmp_path_factory):
     """A table on which the estimator tries several models, each for many seconds."""
     random = np.random.default_rng(0)
-    x = random.normal(size=(20_000, 6))
+    x = random.normal(size=(8_000, 6))
     x[:, 1] += x[:, 0] ** 2
     path = tmp_path_factory.mktemp("long") / "table.csv"
     pd.DataFrame(x, columns=list("abcdef")).to_csv(path, index=False)

@@ -469,21 +469,6 @@ def test_every_command_has_help(capsys):
         assert f"usage: subtractive {name}" in capsys.readouterr().out
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(folder):
-    command = f'"{sys.executable}" -m subtractive.cli sample people.model -n 20000 | head -n 1'
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {command}"],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0
-    assert done.stderr == ""
-    assert done.stdout.startswith("age,city")
-
-
 @pytest.mark.parametrize("module", ["subtractive", "subtractive.cli"])
 def test_the_package_and_its_folder_run_as_programs(module):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -154,7 +154,7 @@ def test_a_mean_of_texts_or_evidence_is_refused(capsys):
 
 def test_more_rows_than_memory_holds_are_streamed(folder):
     """A reader who has seen enough ends the command; nothing was allocated for all rows."""
-    command = f'"{sys.executable}" -m subtractive sample model -n 99999999999 | head -n 3'
+    command = f'"{sys.executable}" -m subtractive.cli sample model -n 99999999999 | head -n 3'
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command}"],
@@ -318,6 +318,7 @@ def test_memory_does_not_grow_with_the_rows_that_are_drawn(large):
     assert more - small < 16  # rows that were kept would take 24 at least
 
 
+@pytest.mark.slow
 def test_the_test_of_memory_can_fail(large):
     small, more = (peak_memory(READ, [f"{rows}.csv"], large) for rows in SIZES)
     assert more - small > 24

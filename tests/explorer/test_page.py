@@ -290,8 +290,7 @@ def test_another_name_for_this_machine_shows_nothing(chromium, address):
     browser.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
 def test_nothing_sticks_out_on_a_phone_or_on_a_wide_screen(chromium, address, width, scheme):
     context = chromium.new_context(
         viewport={"width": width, "height": 800}, color_scheme=scheme, has_touch=width < 500

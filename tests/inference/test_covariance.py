@@ -143,9 +143,9 @@ def test_the_law_of_total_covariance_holds():
 
 
 def test_many_variables_and_far_evidence_stay_finite():
-    p = sub.SquaredCircuit(build("linear", "gaussian", d=100))
-    covariance = p.covariance({v: 50.0 * (-1) ** v for v in range(0, 100, 2)})
-    free = torch.arange(1, 100, 2)
+    p = sub.SquaredCircuit(build("linear", "gaussian", d=40))
+    covariance = p.covariance({v: 50.0 * (-1) ** v for v in range(0, 40, 2)})
+    free = torch.arange(1, 40, 2)
     assert covariance.isfinite().all()
     assert bool((torch.linalg.eigvalsh(covariance[free][:, free]) > 0).all())
 

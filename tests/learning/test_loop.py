@@ -357,8 +357,8 @@ def test_mixtures_and_monotonic_circuits_train_too():
 
 
 def test_missing_entries_train_on_the_marginal_likelihood():
-    gaps = torch.rand(2000, 2, generator=torch.Generator().manual_seed(3)) < 0.4
-    train = table(2000).masked_fill(gaps, math.nan)
+    gaps = torch.rand(1000, 2, generator=torch.Generator().manual_seed(3)) < 0.4
+    train = table(1000).masked_fill(gaps, math.nan)
     density = model()
     sub.fit(density, train, learning_rate=0.05, max_epochs=40, progress=False)
     test = table(4000, seed=1)

@@ -155,7 +155,7 @@ def test_the_squared_mixture_can_learn_to_subtract():
     density = sub.reductions.squared_gaussian_mixture(*components)
     start = density.log_prob(x).mean().item()
     assert start == pytest.approx(components.log_prob(x).mean().item(), rel=1e-4)
-    sub.fit(density, x, learning_rate=0.03, max_epochs=40, progress=False)
+    sub.fit(density, x, learning_rate=0.03, max_epochs=15, progress=False)
     assert density.log_prob(x).mean() > start + 0.02
 
 

@@ -173,6 +173,7 @@ def run_sweep(sweep, data, folder):
     return [records.read(run) for run in records.known(sweep)]
 
 
+@pytest.mark.slow
 def test_a_sweep_tries_every_size_and_seed_and_sums_up(data, tmp_path):
     sweep = Sweep(str(tmp_path), (2, 3), (ADDITIVE, SQUARED), 2, COMMON)
     records = run_sweep(sweep, data, tmp_path)

@@ -72,6 +72,7 @@ def test_a_pool_that_loses_a_process_says_how_to_go_on(tmp_path):
             execute(Sleepers(), tmp_path, progress=False, executor=pool)
 
 
+@pytest.mark.slow
 def test_dask_gives_the_runs_of_a_killed_worker_to_another(tmp_path):
     distributed = pytest.importorskip("distributed", reason="clusters are those of dask")
     with (

@@ -196,6 +196,7 @@ def tiny_uci(folder):
     )
 
 
+@pytest.mark.slow
 def test_the_grid_is_searched_repeated_and_drawn(tmp_path, folder):
     study = tiny_uci(folder)
     assert len(study.runs()) == 2 + 2 * 2 * 2 * 3
@@ -288,6 +289,7 @@ def test_the_settings_of_em_and_adam_are_chosen_once_and_compared_seed_by_seed(t
     assert float(differences[0]["difference"]) == pytest.approx(gap, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_recipes_improve_on_their_start_or_keep_it(tmp_path, folder, monkeypatch):
     small = {
         "power-subset": tuple(

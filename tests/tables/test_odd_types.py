@@ -201,7 +201,8 @@ def test_names_of_columns_may_be_tuples():
     frame = pd.DataFrame({("a", 1): X, ("a", 2): X + RANDOM.normal(size=COUNT)})
     model = quick(n_components=2).fit(frame)
     assert model.dependence(n_samples=20).shape == (2, 2)
-    assert model.cov().loc[("a", 1), ("a", 2)] == model.cov().loc[("a", 2), ("a", 1)]
+    covariance = model.cov()
+    assert covariance.loc[("a", 1), ("a", 2)] == covariance.loc[("a", 2), ("a", 1)]
 
 
 def test_texts_most_of_which_occur_once_are_set_aside():

@@ -77,7 +77,7 @@ def test_scores_are_what_validation_saw(settings, name):
 @pytest.fixture(scope="module")
 def weather():
     train, test = split("weather")
-    return sub.SubtractiveMixture(random_state=0).fit(train), train, test
+    return sub.SubtractiveMixture(effort="fast", random_state=0).fit(train), train, test
 
 
 def test_rain_is_known_from_days_without_precipitation(weather):
@@ -100,12 +100,12 @@ def test_random_questions_about_the_weather_are_answered_as_by_held_out_rows(wea
 def test_intervals_hold_as_many_held_out_cells_as_they_say(weather):
     model, _, test = weather
     inside = []
-    for _, row in test.head(30).iterrows():
+    for _, row in test.head(15).iterrows():
         rest = row.drop(["date", "temp_max"]).to_dict()
         low, high = model.interval("temp_max", 0.9, given=rest)
         inside.append(low <= row["temp_max"] <= high)
-    # Three standard errors of 30 cells around 90 %.
-    assert np.mean(inside) == pytest.approx(0.9, abs=0.17)
+    # Three standard errors of 15 cells around 90 %; python -m benchmarks.imputation has all cells.
+    assert np.mean(inside) == pytest.approx(0.9, abs=0.23)
 
 
 @pytest.mark.slow

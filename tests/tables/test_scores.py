@@ -17,8 +17,17 @@ RANDOM = np.random.default_rng(0)
 NUMBERS = RANDOM.normal(1e5, 3e4, 200)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("structure", STRUCTURES)
+# Every structure and every kind once; all pairs where slow tests run.
+EACH = set(zip(STRUCTURES, itertools.cycle(KINDS), strict=False))
+
+
+@pytest.mark.parametrize(
+    ("structure", "kind"),
+    [
+        pytest.param(*pair, marks=[] if pair in EACH else pytest.mark.slow)
+        for pair in itertools.product(STRUCTURES, KINDS)
+    ],
+)
 def test_a_density_of_two_columns_in_large_units_integrates_to_one(kind, structure):
     array = np.column_stack([NUMBERS, 1e-3 * RANDOM.normal(size=200) + 1e-8 * NUMBERS])
     model = quick(kind=kind, structure=structure, max_epochs=3).fit(array)
@@ -75,7 +84,7 @@ def mixed(request):
 @pytest.fixture(scope="module")
 def joint(mixed):
     """The rows of a grid over all states, with their exact masses by quadrature."""
-    ages, weights = table_nodes(mixed.schema_.column("age"))
+    ages, weights = table_nodes(mixed.schema_.column("age"), fine=3)
     rows = all_rows(ages)
     mass = np.exp(mixed.score_samples(rows)) * np.tile(weights, 42)
     return rows, mass
