@@ -101,7 +101,7 @@ def rows_of(names, n, seed):
     return torch.from_numpy(np.stack(columns, -1))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(models(), st.data())
 @torch.no_grad()
 def test_probabilities_sum_to_one_and_any_marginal_is_a_sum_of_the_joint(model, data):
@@ -144,7 +144,7 @@ def test_every_conditional_sums_to_one_and_their_product_is_the_joint(model, dat
     torch.testing.assert_close(total, p.log_prob(x), rtol=0, atol=1e-8)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(models(most_variables=6), st.data())
 @torch.no_grad()
 def test_rows_do_not_depend_on_their_company(model, data):

@@ -342,9 +342,9 @@ def leaf_last(d):
 
 
 BIG = {
-    "linear": sub.linear_tree(500, seed=0),
-    "linear, leaf last": leaf_last(200),
-    "binary": sub.random_binary_tree(300, seed=0),
+    "linear": sub.linear_tree(250, seed=0),
+    "linear, leaf last": leaf_last(120),
+    "binary": sub.random_binary_tree(250, seed=0),
 }
 
 

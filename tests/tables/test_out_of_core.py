@@ -70,7 +70,13 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(form, marks=[] if name == "with weights" else pytest.mark.slow, id=name)
+        for name, form in FORMS.items()
+    ],
+)
 def test_all_rows_count_and_held_out_rows_find_them_more_likely(form):
     """The sample is too small to learn from: passes over all rows must gain on new ones."""
     frame, new = table(5000), table(1000, seed=1)
