@@ -123,3 +123,25 @@ def test_education_and_its_number_determine_each_other():
         pytest.skip("needs adult")
     found = {str(rule) for rule in sub.tables.functional_dependencies(pd.read_csv(path))}
     assert {"education determines education.num", "education.num determines education"} <= found
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [("survey", "Height"), pytest.param("cars", "Weight_in_lbs", marks=pytest.mark.slow)],
+)
+def test_one_row_at_a_thousand_standard_deviations_changes_little(name, column):
+    """In training, validation or test; these tables are learned long before the time is over."""
+    train, test = split(name)
+    model = sub.SubtractiveMixture(effort=100, random_state=0).fit(train)
+    usual, size = model.score(test), len(model.schema_.variables)
+    far = float(round(train[column].mean() + 1000 * train[column].std()))
+    assert model.score_samples(test.head(1).assign(**{column: far}))[0] > usual - 50 * size
+    held_out = set(validation_rows(model, train)[0].index)
+    for rows in (held_out, set(train.index) - held_out):
+        row = min(k for k in rows if not np.isnan(train.loc[k, column]))
+        planted = train.astype({column: float})
+        planted.loc[row, column] = far
+        other = sub.SubtractiveMixture(effort=100, random_state=0).fit(planted)
+        assert abs(other.score(test) - usual) < 0.02 * size
+        assert other.score_samples(planted.loc[[row]])[0] > usual - 50 * size
+        assert type(other.density_) is type(model.density_)
