@@ -37,8 +37,8 @@ MEMBERS = 8
 TRIAL_ROWS, TRIAL_EPOCHS = 4000, 3
 # The weights of distant columns when rows are clustered: what distant columns say together must
 # pass through all hidden variables between them, which EM finds slowly from clusters of
-# neighbours alone; but those are finer. Of many rows one epoch shows which is better; of few, the
-# first two members try both.
+# neighbours alone; but those are finer, and better in the first epochs, which do not tell which is
+# better in the end. The first two members try both.
 DISTANT = (1.0, 0.0)
 # Twice the states take up to twice the time: they are tried if there is so many times the time
 # of the last trial, which is a whole member where there are few rows.
@@ -116,60 +116,43 @@ class HiddenTrees:
         states = 2 ** round(math.log2(max(LEAST_STATES, affordable)))
         most = max(states, min(MOST_STATES, self.num_rows // ROWS_PER_STATE))
         worth = WORTH if self.is_large else WORTH_IF_SMALL
-        self._choose_start(states)
+        self.members = [self._tried(states)]
         while 2 * states <= most and not self._is_hopeless():
             if worth * self.cost >= self.budget.left:
                 return
             states *= 2
-            tree = self._start(states, 0)
-            if self.is_large:
-                trial = self._trial(tree, 0, TRIAL_EPOCHS)
-            else:
-                trial = self._trained(tree, 0)
+            trial = self._tried(states)
             if not self._is_better(trial.scores, self.members[0].scores, -LUCK):
                 return
             self.members = [trial]
+
+    def _tried(self, states: int) -> Trained:
+        """The first tree with so many states: of many rows after some epochs, else trained."""
+        tree = self._start(states, 0)
+        return self._trial(tree, TRIAL_EPOCHS) if self.is_large else self._trained(tree, 0)
 
     def _add_members(self) -> None:
         """Mix in trees from other seeds while held-out rows gain by it."""
         for number in range(1, MEMBERS):
             if LEAST_PART * self.cost >= self.budget.left:
                 return
-            tries_start = number == 1 and not self.is_large
-            self.distant = DISTANT[1] if tries_start else self.distant
+            self.distant = DISTANT[1] if number == 1 else self.distant
             tree = self._trained(self._start(self.num_states, number), number)
             before = log_mean([member.scores for member in self.members])
             self.members.append(tree)
             together = log_mean([member.scores for member in self.members])
-            if tries_start:
+            if number == 1:
                 self._keep_start(together)
             elif not self._is_better(together, before, WORTHWHILE):
                 return
 
-    def _choose_start(self, states: int) -> None:
-        """Leave one tree, of so many states, from the start that is better."""
-        if not self.is_large:
-            self.members = [self._trained(self._start(states, 0), 0)]
-            return
-        self.members = [self._trial(self._start(states, 0), 0, 1)]
-        epoch = self.cost
-        if WORTH * epoch < self.budget.left:
-            self.distant = DISTANT[1]
-            self.members.append(self._trial(self._start(states, 0), 0, 1))
-            self._keep_start(None)
-        if TRIAL_EPOCHS * epoch < self.budget.left:
-            before = self.members[0].history
-            again = self._trial(self.first, 1, TRIAL_EPOCHS - 1)
-            self.members = [again._replace(history=joined(before, again.history))]
-        self.cost = TRIAL_EPOCHS * epoch
-
-    def _keep_start(self, together: Tensor | None) -> None:
+    def _keep_start(self, together: Tensor) -> None:
         """Of two members that started differently, keep the better one, or both ``together``."""
         first, second = self.members
         is_second = self._is_better(second.scores, first.scores, 0.0)
         self.distant = DISTANT[1] if is_second else DISTANT[0]
         better = second if is_second else first
-        if together is None or not self._is_better(together, better.scores, 0.0):
+        if not self._is_better(together, better.scores, 0.0):
             self.members = [better]
 
     def _add_covariances(self) -> None:
@@ -239,10 +222,10 @@ class HiddenTrees:
         self.bar.set_postfix({"states": num_states, "seconds left": f"{left:.0f}"})
         return self.training.tree(num_states, number, self.distant)
 
-    def _trial(self, tree: MonotonicCircuit, done: int, epochs: int) -> Trained:
-        """A tree after some epochs of EM, of which so many others are ``done``."""
+    def _trial(self, tree: MonotonicCircuit, epochs: int) -> Trained:
+        """A tree after some epochs of EM."""
         before = self.budget.used
-        history = self.training.by_small_steps(tree, 0, self.budget, done=done, most=epochs)
+        history = self.training.by_small_steps(tree, 0, self.budget, most=epochs)
         self.epoch = (self.budget.used - before) / max(1, len(history.epochs))
         return self._judged(tree, history, self.budget.used - before)
 
