@@ -34,7 +34,7 @@ from subtractive.tables.reading import Floats
 # narrow as that, which columns with a correlation of 0.99 have given each other.
 REACH, SPACING, COARSE = 6.0, 0.125, 0.25
 FEWEST = 12
-NUM_SAMPLES = 2000
+NUM_SAMPLES = 500
 
 
 def marginals_given(density: Density, box: Evidence) -> Marginals | PointsInside:

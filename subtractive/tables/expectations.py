@@ -31,6 +31,7 @@ from subtractive.tables.joint_boxes import (
     joint_variables,
     one_window_weights,
     sample_box,
+    without_windows,
 )
 from subtractive.tables.reading import Floats
 
@@ -156,6 +157,9 @@ def averaged(
 @torch.no_grad()
 def box_log_weights(density: Density, evidence: Evidence) -> Floats:
     """log of the weight of each box, (m,), or of rows with the same windows."""
+    # Whether a known value is inside of its window is asked elsewhere.
+    known = [v for v in joint_variables(density, evidence) if bool(evidence.observed[:, v].all())]
+    evidence = without_windows(evidence, known) if known else evidence
     joint = joint_variables(density, evidence)
     if not joint:
         return np.asarray(density.log_weight(evidence).numpy())

@@ -260,6 +260,12 @@ def test_only_models_of_tables_are_explored(model, table):
         Answers.of(model, table.rename(columns=str.upper), None)
 
 
+def mass(joint):
+    """What a picture of a joint density holds."""
+    cells = [line[1] - line[0] for line in joint["lines"]]
+    return np.sum(joint["heights"]) * np.prod(cells)
+
+
 def test_intervals_of_columns_with_full_covariances_are_answered():
     random = np.random.default_rng(0)
     array = random.normal(size=(300, 4)) @ random.normal(size=(4, 4))
@@ -275,15 +281,15 @@ def test_intervals_of_columns_with_full_covariances_are_answered():
     for key in "abcd":
         heights = np.array(curves[key]["density"])
         assert np.trapezoid(heights, page[key]) == pytest.approx(1.0, abs=0.02)
-    joint = answers.joint({"given": one, "x": "b", "y": "c"})
-    cells = [line[1] - line[0] for line in joint["lines"]]
-    assert np.sum(joint["heights"]) * np.prod(cells) == pytest.approx(1.0, abs=0.02)
+    assert mass(answers.joint({"given": one, "x": "b", "y": "c"})) == pytest.approx(1.0, abs=0.02)
+    # The edges of the selection are inside of cells of the picture.
+    assert mass(answers.joint({"given": one, "x": "a", "y": "c"})) == pytest.approx(1.0, abs=0.1)
     low, high = model.quantile("b", [0.05, 0.95], given={"a": (-0.5, 1.0)})
     summary = answers.summary({"given": one})["columns"]["b"]
     assert [summary["low"], summary["high"]] == pytest.approx([low, high], abs=1e-9)
     more = {**one, "b": {"range": [None, 1.0]}}
     assert 0 < answers.curves({"given": more})["probability"] < found["probability"]
-    answers.joint({"given": more, "x": "b", "y": "c"})
+    assert mass(answers.joint({"given": more, "x": "b", "y": "c"})) == pytest.approx(1.0, abs=0.1)
     with pytest.raises(ValueError, match="Clear one of these"):
         answers.joint({"given": more, "x": "c", "y": "d"})
     assert len(answers.samples({"given": more, "seed": 0})["rows"]) == 6

@@ -163,7 +163,7 @@ def test_two_and_three_intervals_are_answered(fitted):
     assert share == pytest.approx(expected, abs=1e-3)
     more = {**given, "c": (-0.5, 2.0)}
     drawn = fitted.sample(4000, given=more, random_state=0)
-    # Four standard errors of the difference of the means of 4,000 and of 2,000 samples.
-    error = 4 * drawn["d"].std() * np.sqrt(1 / 4000 + 1 / 2000)
+    # Four standard errors of the difference of the means of 4,000 and of 500 samples.
+    error = 4 * drawn["d"].std() * np.sqrt(1 / 4000 + 1 / 500)
     assert fitted.mean(given=more)["d"] == pytest.approx(drawn["d"].mean(), abs=error)
     assert 0 < fitted.quantiles([0.5], given=more)["a"].iloc[0] < 2
