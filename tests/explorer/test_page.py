@@ -6,6 +6,7 @@ from urllib.parse import quote, unquote, urlsplit
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from browser import find_browser
 from playwright.sync_api import sync_playwright
 
@@ -308,3 +309,35 @@ def test_nothing_sticks_out_on_a_phone_or_on_a_wide_screen(chromium, address, wi
     )
     assert unnamed == 0
     context.close()
+
+
+class NeverEnding:
+    """Answers whose joint density of everything is computed until nobody waits for it."""
+
+    def __init__(self, answers):
+        self.answers, self.asked = answers, []
+
+    def __getattr__(self, name):
+        return getattr(self.answers, name)
+
+    def joint(self, request):
+        self.asked.append(request["given"])
+        while not request["given"]:
+            torch.ones(9).sum()
+        return self.answers.joint(request)
+
+
+def test_a_drag_is_drawn_and_settles_while_an_older_answer_would_take_forever(
+    chromium, model, table
+):
+    answers = NeverEnding(Answers.of(model, table, None))
+    with running(answers) as (address, _):
+        page = chromium.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(address)
+        page.wait_for_selector("[data-key='height'] .u-over", timeout=30_000)
+        while not answers.asked:  # slower answers are asked for after a pause
+            page.wait_for_timeout(50)
+        drag(page, "height", 0.5, 0.8)
+        settle(page, given(page))
+        assert answers.asked == [{}, given(page)]
+        page.close()
