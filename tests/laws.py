@@ -6,6 +6,7 @@ from registry import DISCRETE, build, domain, points
 
 import subtractive as sub
 from subtractive.circuits.evaluation import evaluate, reference
+from subtractive.circuits.stacking import Stack
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import labels, square_leaves
 from subtractive.inference.partition import log_plain_partition
@@ -88,7 +89,7 @@ def fused_layers_equal_the_reference_path(kind):
     for observed in ([True] * 4, [True, False, True, False], [False] * 4):
         evidence = make_evidence(x, torch.tensor(observed), circuit.families, circuit.device)
         schedule = circuit.refold(labels(circuit, evidence))
-        leaves = square_leaves(circuit, evidence)
+        leaves = square_leaves(Stack.of([circuit]), evidence)
         fused = evaluate(schedule, circuit.sum_layers, leaves)
         sign, log_abs = reference(schedule, circuit.sum_layers, leaves)
         scale = fused.log_scale[(..., *(None,) * (log_abs.dim() - 2))]

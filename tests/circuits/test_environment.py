@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import subtractive as sub
 from subtractive.circuits.environment import Environment, below_hadamard, below_kronecker
 from subtractive.circuits.evaluation import reference
+from subtractive.circuits.stacking import Stack
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import labels, square_leaves
 from subtractive.inference.outside import descend, inside
@@ -211,7 +212,7 @@ def derivative(circuit, evidence, region):
     single = torch.eye(units * units, dtype=DOUBLE).reshape(-1, units, units)
     entries = single.repeat(len(evidence), 1, 1)[None]  # (1, n·i·j, i, j)
     each = evidence.rows(torch.arange(len(evidence)).repeat_interleave(len(single)))
-    squares = square_leaves(circuit, each)
+    squares = square_leaves(Stack.of([circuit]), each)
 
     def source(call, rows, dtype):
         return LeafMessage(entries, None) if call.label == "free" else squares(call, rows, dtype)

@@ -9,6 +9,7 @@ from registry import every_kind
 
 import subtractive as sub
 from subtractive.circuits.evaluation import ForwardPass, evaluate, leaves_of
+from subtractive.circuits.stacking import Stack
 from subtractive.inference.contraction import contraction_schedule, reroot
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import MISSING, OBSERVED, labels, square_leaves
@@ -60,7 +61,7 @@ def at_root(p, x, observed):
     """log ∫|c|² with all messages sent to the root."""
     evidence = evidence_of(p, x, observed)
     schedule = p.circuit.refold(labels(p.circuit, evidence))
-    root = evaluate(schedule, p.circuit.sum_layers, square_leaves(p.circuit, evidence))
+    root = evaluate(schedule, p.circuit.sum_layers, square_leaves(Stack.of([p.circuit]), evidence))
     return log_sum_of_squares(root)[0].expand(len(x))
 
 
@@ -70,7 +71,7 @@ def at_centre(p, x, observed, centre):
     evidence = evidence_of(p, x, observed)
     nodes = reroot(p.circuit.nodes(labels(p.circuit, evidence)), centre)
     schedule = fold(nodes, p.circuit.places)
-    leaves = square_leaves(p.circuit, evidence)
+    leaves = square_leaves(Stack.of([p.circuit]), evidence)
     return log_sum(evaluate(schedule, p.circuit.sum_layers, leaves))[0].expand(len(x))
 
 
@@ -186,7 +187,9 @@ def test_a_linear_tree_of_which_one_end_is_observed_makes_no_gram_for_a_row(know
         schedule = schedule_for(p, observed)
         assert schedule.calls[-1].kind == CONTRACTION
         rule = ForwardPass(schedule, p.circuit.sum_layers)
-        leaves = leaves_of(schedule, square_leaves(p.circuit, evidence_of(p, rows(), observed)))
+        leaves = leaves_of(
+            schedule, square_leaves(Stack.of([p.circuit]), evidence_of(p, rows(), observed))
+        )
         shapes = []
 
         def recorded(number, children, rule=rule, shapes=shapes):

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import subtractive as sub
 from subtractive.circuits.evaluation import evaluate, leaves_of
+from subtractive.circuits.stacking import Stack
 from subtractive.inference import marginal as marginal_module
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import (
@@ -259,7 +260,7 @@ def test_a_gram_of_points_is_the_square_of_their_value(layer):
     x = points("gaussian", 5, 4)
     evidence = make_evidence(x, None, p.families, p.device)
     by_row = {region: BY_ROW for region in p.circuit.graph.input_regions}
-    schedule, leaves = p.circuit.refold(by_row), square_leaves(p.circuit, evidence)
+    schedule, leaves = p.circuit.refold(by_row), square_leaves(Stack.of([p.circuit]), evidence)
     assert all(leaf.is_gram for leaf in leaves_of(schedule, leaves))
     result = log_sum_of_squares(evaluate(schedule, p.circuit.sum_layers, leaves))[0]
     torch.testing.assert_close(result, naive_log_square(p.circuit, x), rtol=0, atol=1e-10)
