@@ -110,23 +110,24 @@ class FoldedSchedule:
 
     def with_label(self, label: Hashable) -> FoldedSchedule:
         """The same schedule with one label for all leaves."""
-        leaves = tuple(leaf._replace(label=label) for leaf in self.leaves)
-        return replace(self, leaves=leaves)
+        return replace(self, leaves=tuple(leaf._replace(label=label) for leaf in self.leaves))
 
     def repeated(self, count: int) -> FoldedSchedule:
         """The schedule of ``count`` circuits side by side: each region that often in a row."""
         if count == 1:
             return self
+
+        def repeated_all(places: Sequence[Index]) -> tuple[Index, ...]:
+            return tuple(_repeated(place, count) for place in places)
+
         leaves = tuple(leaf._replace(folds=_repeated(leaf.folds, count)) for leaf in self.leaves)
         calls = tuple(
-            call._replace(
-                folds=_repeated(call.folds, count),
-                places=tuple(_repeated(place, count) for place in call.places),
-            )
+            call._replace(folds=_repeated(call.folds, count), places=repeated_all(call.places))
             for call in self.calls
         )
-        parts = tuple(tuple(_repeated(part, count) for part in some) for some in self.parts)
-        return replace(self, leaves=leaves, calls=calls, parts=parts)
+        return replace(
+            self, leaves=leaves, calls=calls, parts=tuple(map(repeated_all, self.parts))
+        )
 
 
 class Places(NamedTuple):
