@@ -147,17 +147,12 @@ class HiddenTrees:
                 return
 
     def _keep_start(self, together: Tensor) -> None:
-        """Of two members that started differently, keep the better one, or both if they are alike.
-
-        Samples come from all members equally often: one from the worse start would spoil them,
-        even where held-out rows gain by it.
-        """
+        """Of two members that started differently, keep the better one, or both ``together``."""
         first, second = self.members
         is_second = self._is_better(second.scores, first.scores, 0.0)
         self.distant = DISTANT[1] if is_second else DISTANT[0]
-        better, other = (second, first) if is_second else (first, second)
-        is_behind = self._is_better(better.scores, other.scores, LUCK)
-        if is_behind or not self._is_better(together, better.scores, 0.0):
+        better = second if is_second else first
+        if not self._is_better(together, better.scores, 0.0):
             self.members = [better]
 
     def _add_covariances(self) -> None:
