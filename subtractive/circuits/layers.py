@@ -153,7 +153,9 @@ class Layer(nn.Module, ABC):
         """The product units of vectors, before their sum."""
         factors = [multiply([child]) for child in children]
         product = self.product([factor.mantissa for factor in factors], folds)
-        return Scaled(product, _sum([f.log_scale for f in factors]), float(len(factors)))
+        return Scaled(
+            product, reduce(torch.add, [f.log_scale for f in factors]), float(len(factors))
+        )
 
     def sum_gram(
         self, children: Sequence[Message], weight: Tensor, other: Tensor | None = None
@@ -166,7 +168,7 @@ class Layer(nn.Module, ABC):
         grams = [factor if factor.is_gram else factor.outer() for factor in factors]
         right = weight if other is None else other
         sums = mix_kronecker_gram(weight, [gram.mantissa for gram in grams], right)
-        return Scaled(sums, _sum([gram.log_scale for gram in grams]), 2.0 * len(grams))
+        return Scaled(sums, reduce(torch.add, [g.log_scale for g in grams]), 2.0 * len(grams))
 
     def reference(self, children: Sequence[SignedLog]) -> SignedLog:
         """The product in signed log arithmetic, vectors or grams; weights are expanded."""
@@ -309,10 +311,6 @@ class SumLayer(ElementwiseLayer):
 
     def __init_subclass__(cls) -> NoReturn:
         raise _final("SumLayer")
-
-
-def _sum(tensors: Sequence[Tensor]) -> Tensor:
-    return reduce(torch.add, tensors)
 
 
 def _final(name: str) -> TypeError:

@@ -13,7 +13,8 @@ import scipy
 import torch
 from torch import Tensor
 
-from subtractive.numerics.scaled import Message, Scaled, double, multiply
+from subtractive.numerics.leaf_message import double
+from subtractive.numerics.scaled import Message, Scaled, multiply
 
 
 def low_rank_factors(grams: Tensor) -> Tensor | None:

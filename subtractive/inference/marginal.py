@@ -14,7 +14,7 @@ from torch import Tensor
 from subtractive.circuits.circuit import Circuit, values_at
 from subtractive.circuits.evaluation import LeafSource, evaluate
 from subtractive.circuits.stacking import Stack
-from subtractive.inference.contraction import contraction_schedule
+from subtractive.inference.contraction_schedule import contraction_schedule
 from subtractive.inference.evidence import Evidence, rows_by_pattern
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.leaf_message import LeafMessage, choose

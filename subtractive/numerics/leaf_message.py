@@ -1,18 +1,120 @@
-"""Sums, choices and joins of the messages of input layers, entry by entry."""
+"""Messages of input layers, whose exponentials are not taken yet; sums, choices and joins of them.
+
+Axes: ``f`` region, ``n`` row (one row may stand for all rows), ``i j`` units.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from subtractive.numerics.scaled import Index as Index
-from subtractive.numerics.scaled import LeafMessage as LeafMessage
-from subtractive.numerics.scaled import double as double
-from subtractive.numerics.scaled import pick as pick
-from subtractive.numerics.scaled import spread as spread
+Index = slice | list[int]
+
+
+class LeafMessage(NamedTuple):
+    """The message of an input layer: ``mantissa * exp(exponent)``, entry by entry.
+
+    ``None`` stands for a mantissa of one or an exponent of zero, whichever a family does not
+    need. The exponential is not taken yet: where inputs are multiplied, exponents are added first.
+
+    >>> from subtractive.numerics import LeafMessage
+    >>> LeafMessage(None, torch.zeros(1, 5, 3)).value().unique()  # exp(0)
+    tensor([1.])
+    """
+
+    mantissa: Tensor | None  # (f, n, i) or (f, n, i, j)
+    exponent: Tensor | None  # the same
+
+    @property
+    def some(self) -> Tensor:
+        """Whichever tensor is there: for shapes, dtypes and devices."""
+        tensor = self.mantissa if self.mantissa is not None else self.exponent
+        assert tensor is not None
+        return tensor
+
+    @property
+    def is_gram(self) -> bool:
+        return self.some.dim() == 4
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.some.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.some.dtype
+
+    def take(self, index: Index) -> LeafMessage:
+        """The messages of some regions."""
+        return LeafMessage(
+            None if self.mantissa is None else self.mantissa[index],
+            None if self.exponent is None else self.exponent[index],
+        )
+
+    def split(self, sizes: Sequence[int]) -> list[LeafMessage]:
+        """The messages of consecutive groups of regions, together all of them."""
+        parts = ([None] * len(sizes) if t is None else t.split(list(sizes)) for t in self)
+        return [LeafMessage(*part) for part in zip(*parts, strict=True)]
+
+    def rows(self, rows: slice | Tensor) -> LeafMessage:
+        """The messages of some rows; one row that stands for all rows stays."""
+        some = (t if t is None or t.shape[1] == 1 else t[:, rows] for t in self)
+        return LeafMessage(*some)
+
+    def unfolded(self, shape: Sequence[int]) -> LeafMessage:
+        """Rows (1, f · n, ...) of one region as those of several, (f, n, ...)."""
+        return LeafMessage(
+            None if self.mantissa is None else self.mantissa[0].unflatten(0, shape),
+            None if self.exponent is None else self.exponent[0].unflatten(0, shape),
+        )
+
+    def repeated(self, regions: int) -> LeafMessage:
+        """The message of one region for several of them."""
+        return LeafMessage(
+            None if self.mantissa is None else self.mantissa.expand(regions, *self.some.shape[1:]),
+            None if self.exponent is None else self.exponent.expand(regions, *self.some.shape[1:]),
+        )
+
+    def outer(self) -> LeafMessage:
+        """The gram ``v vᴴ`` of a vector, in double precision."""
+        mantissa, exponent = self
+        if mantissa is not None:
+            mantissa = mantissa.to(double(mantissa.dtype))
+            mantissa = mantissa[..., :, None] * mantissa[..., None, :].conj()  # (f, n, i, j)
+        if exponent is not None:
+            exponent = exponent.double()
+            exponent = exponent[..., :, None] + exponent[..., None, :]  # (f, n, i, j)
+        return LeafMessage(mantissa, exponent)
+
+    def value(self) -> Tensor:
+        """The plain number; may overflow, so only for entries known to be moderate."""
+        if self.exponent is None:
+            return self.some
+        return (
+            self.exponent.exp() if self.mantissa is None else self.mantissa * self.exponent.exp()
+        )
+
+
+def double(dtype: torch.dtype) -> torch.dtype:
+    """The double-precision dtype of the same kind."""
+    return torch.complex128 if dtype.is_complex else torch.float64
+
+
+def pick(tensor: Tensor, regions: Index) -> Tensor:
+    """Some regions of a tensor (f, ...); all of them are the tensor itself, not a copy of it."""
+    count = tensor.shape[0]
+    if isinstance(regions, slice) and regions.indices(count) == (0, count, 1):
+        return tensor
+    return tensor[regions]
+
+
+def spread(per_row: Tensor, like: Tensor) -> Tensor:
+    """Numbers (f, n) in a shape that broadcasts against (f, n, ...)."""
+    return per_row.reshape(per_row.shape + (1,) * (like.dim() - per_row.dim()))
 
 
 def choose(mask: Tensor, yes: LeafMessage, no: LeafMessage) -> LeafMessage:

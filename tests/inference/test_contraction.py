@@ -10,7 +10,7 @@ from registry import every_kind
 import subtractive as sub
 from subtractive.circuits.evaluation import ForwardPass, evaluate, leaves_of
 from subtractive.circuits.stacking import Stack
-from subtractive.inference.contraction import contraction_schedule, reroot
+from subtractive.inference.contraction_schedule import contraction_schedule, reroot
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import MISSING, OBSERVED, labels, square_leaves
 from subtractive.numerics.scaled import log_sum, log_sum_of_squares

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import subtractive as sub
-from subtractive.inference.contraction import reroot
+from subtractive.inference.contraction_schedule import reroot
 from subtractive.regions.folding import (
     ABOVE_ROOT,
     CHECKED_EVERY,
