@@ -40,9 +40,10 @@ TRIAL_ROWS, TRIAL_EPOCHS = 4000, 3
 # neighbours alone; but those are finer, and better in the first epochs, which do not tell which is
 # better in the end. The first two members try both.
 DISTANT = (1.0, 0.0)
-# Twice the states take up to twice the time: they are tried if there is so many times the time
-# of the last trial, which is a whole member where there are few rows.
-WORTH, WORTH_IF_SMALL = 10, 4
+# Twice the states take up to three times as long, and several members are better than one that is
+# larger: more states are tried if there is time for a trial and two members of them. That is so
+# many times the time of the last trial, which is a whole member where there are few rows.
+WORTH, WORTH_IF_SMALL = 15, 4
 LEAST_PART = 0.6  # of the time that a member takes, without which it is not begun
 # Nats per column by which one more member must be better to go on, and by which a tree of more
 # states may be worse: larger trees gain more from being mixed.
