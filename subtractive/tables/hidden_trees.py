@@ -41,7 +41,7 @@ TRIAL_ROWS, TRIAL_EPOCHS = 4000, 3
 # better in the end. The first two members try both.
 DISTANT = (1.0, 0.0)
 # Twice the states take up to three times as long, and several members are better than one that is
-# larger: more states are tried if there is time for a trial and two members of them. That is so
+# larger: more states are tried if there is time for about two members of them. That is so
 # many times the time of the last trial, which is a whole member where there are few rows.
 WORTH, WORTH_IF_SMALL = 15, 4
 LEAST_PART = 0.6  # of the time that a member takes, without which it is not begun

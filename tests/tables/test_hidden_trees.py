@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from subtractive.learning.history import History
 from subtractive.tables import model_selection, tree_training
 from subtractive.tables.broad_component import BROAD_SHARE
 from subtractive.tables.effort import EFFORTS, Budget, EndOf, seconds_of
+from subtractive.tables.hidden_trees import HiddenTrees
 from subtractive.tables.schema import Schema
 from subtractive.tables.training_data import Data, encode_rows
 from subtractive.tables.tree_training import TreeTraining
@@ -185,3 +187,27 @@ def test_training_ends_before_an_epoch_that_would_last_too_long(monkeypatch):
         seen.append(end(None, history))
     assert seen == [False, False, True, True]  # 6.5, 4 and 1.5 seconds are left, of 2.5 each
     assert budget.left == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(20, 64), (40, 128), (120, 256), (2000, 512)])
+def test_states_are_doubled_only_while_there_is_time_for_two_members(seconds, expected):
+    # One large tree is worse than several smaller ones, however fast the machine is.
+    trial = {64: 2.0, 128: 3.0, 256: 9.0, 512: 28.0}  # seconds, as measured on one table
+
+    class Search(SimpleNamespace):
+        is_large = True
+
+        def _tried(self, states):
+            self.cost = trial[states]
+            self.budget.left -= self.cost
+            return SimpleNamespace(states=states, scores=None)
+
+        def _is_hopeless(self):
+            return False
+
+        def _is_better(self, scores, others, by):
+            return True
+
+    search = Search(num_rows=20_000, budget=SimpleNamespace(left=seconds))
+    HiddenTrees._choose_states(search)
+    assert search.members[0].states == expected
