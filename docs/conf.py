@@ -43,7 +43,7 @@ nitpick_ignore_regex = [
 suppress_warnings = ["config.cache"]
 
 # Markdown
-myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "attrs_block"]
+myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "attrs_block", "attrs_inline"]
 myst_heading_anchors = 3
 html_math_renderer = "mathml"
 

@@ -94,7 +94,7 @@ TABLES = {
     )
 }
 HEADINGS = [
-    "How well the model knows this table",
+    "How well the model fits this table",
     "Columns",
     "Dependence",
     "Unusual rows",
@@ -229,7 +229,7 @@ def test_full_covariances_and_impossible_rows_are_told(tmp_path):
     sub.write_report(model, frame, tmp_path / "page.html")
     words = "\n".join(Reader((tmp_path / "page.html").read_text(encoding="utf-8")).words)
     assert "All columns meet at once" in words
-    assert "1 row of the table cannot be" in words
+    assert "The model rules out 1 row of the table" in words
     assert "1\nimpossible rows, not in the mean" in words
 
 
@@ -278,15 +278,15 @@ def test_a_classifier_tells_wrong_samples_and_not_right_ones(normal):
 def test_the_verdict_follows_the_worst_measurement(normal):
     model = normal
     right = measure(Context.of(model, noise(1000, 1), 0))
-    assert right.verdict == "The model knows this table well."
+    assert right.verdict == "The model fits this table well."
     assert right.calibrated.all()
     wrong = measure(Context.of(model, noise(1000, 1) * [1.0, 0.5], 0))
-    assert wrong.verdict == "The model knows this table poorly."
+    assert wrong.verdict == "The model fits this table poorly."
     assert list(wrong.calibrated.items()) == [("b", False), ("a", True)]
     few = measure(Context.of(model, noise(20, 1), 0))
     assert few.verdict.startswith("There are too few rows")
     assert (
-        Fidelity(right.pit, 0.7, right.questions).verdict == "The model knows this table roughly."
+        Fidelity(right.pit, 0.7, right.questions).verdict == "The model fits this table roughly."
     )
 
 
@@ -295,10 +295,10 @@ def test_the_page_says_what_it_found_in_words(tmp_path):
     model = sub.SubtractiveMixture(1, structure="flat", max_epochs=5, random_state=0).fit(train)
     sub.write_report(model, noise(200, 1), tmp_path / "page.html")
     words = " ".join(Reader((tmp_path / "page.html").read_text(encoding="utf-8")).words)
-    assert "The model knows this table" in words
+    assert "The model fits this table" in words
     assert "AUC 0." in words
     assert "of 2 columns" in words
-    assert "of random questions agree with the table" in words
+    assert "of answers to random questions agree with the table" in words
 
 
 def gaussian_scores(rows, mean, covariance):
@@ -382,7 +382,10 @@ def test_the_command_writes_the_page_and_prints_json(tmp_path, capsys):
     assert code == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer == {"report": str(page), "rows": 80, "columns": 1}
-    Reader(page.read_text(encoding="utf-8"))
+    words = page.read_text(encoding="utf-8")
+    assert "<h1>data.csv</h1>" in words
+    assert "80 rows, 1 column<" in words
+    Reader(words)
 
 
 def test_printed_json_has_null_where_a_number_is_not_finite(tmp_path, capsys):
@@ -425,7 +428,7 @@ def test_a_report_of_five_hundred_columns_ends_and_says_what_it_left_out(tmp_pat
     for limit in (
         "It sees the first 100 of 500 columns",
         "The first 40 of 500 columns are drawn",
-        "The first 200 of 500 columns are looked at",
+        "the first 200 of 500 columns are compared",
         "the first 12 of 500 columns",
         "the 24 most dependent columns",
         "of 30",  # questions

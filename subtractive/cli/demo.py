@@ -35,7 +35,7 @@ def run(folder: str) -> None:
     ask(model, table)
     answer(model, out / "answer.png")
     model.save(out / "penguins.model")
-    sub.write_report(model, table, out / "penguins.html")
+    sub.write_report(model, table, out / "penguins.html", title="Penguins")
     say_what_to_open(out)
 
 

@@ -134,7 +134,15 @@ def report(options: argparse.Namespace) -> None:
     check_writable(options.output)
     model = load_estimator(options.model)
     frame = read_frame(options.data, parse_missing(options.missing))
-    sub.write_report(model, frame, options.output, seed=options.seed, progress=not options.quiet)
+    title = "Standard input" if options.data == "-" else os.path.basename(options.data)
+    sub.write_report(
+        model,
+        frame,
+        options.output,
+        title=title,
+        seed=options.seed,
+        progress=not options.quiet,
+    )
     print_json({"report": options.output, "rows": len(frame), "columns": len(frame.columns)})
 
 

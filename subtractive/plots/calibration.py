@@ -26,17 +26,17 @@ def calibration(
     columns: Sequence[Hashable] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw how far the values of columns are from what the model expects of them.
+    """Draw how well calibrated each column is.
 
-    Each curve is the share of rows below the model's quantile at a level, less the level: zero
-    where the model is right, and in the band for 95 per cent of right models. At most 2000 rows
-    are looked at.
+    Each curve is the share of rows below the model's quantile at a level, minus the level. It is
+    near zero if the model is right, and stays inside the band for 95 percent of right models. At
+    most 2000 rows are used.
 
     >>> table = sub.data.penguins()
     >>> model = sub.SubtractiveMixture(3, structure="binary", max_epochs=1, random_state=0)
     >>> ax = sub.plots.calibration(model.fit(table), table, columns=["bill_length_mm"])
     >>> ax.get_xlabel()
-    "the model's quantile level"
+    'quantile level'
     """
     for name in columns or ():
         check_column(model, name, "calibration")
@@ -52,7 +52,7 @@ def draw_calibration(ax: Axes, found: pd.DataFrame) -> Axes:
     levels = np.linspace(0, 1, 201)
     size = max(int(found.notna().sum().max()), 1)
     band = BAND / np.sqrt(size)
-    ax.fill_between([0, 1], -band, band, color=SOFT, alpha=0.18, lw=0, label="95 % by chance")
+    ax.fill_between([0, 1], -band, band, color=SOFT, alpha=0.18, lw=0, label="95 % band")
     order = sorted(found.columns, key=lambda name: -ks_distance(found[name].to_numpy()))
     for place, name in reversed(list(enumerate(order))):
         known = np.sort(found[name].dropna().to_numpy())
@@ -71,7 +71,7 @@ def draw_calibration(ax: Axes, found: pd.DataFrame) -> Axes:
     ax.set_ylim(-reach, reach)
     ax.set_xlim(0, 1)
     ax.axhline(0, color=SOFT, lw=0.8)
-    ax.set_xlabel("the model's quantile level", fontsize=9)
-    ax.set_ylabel("rows below, less the level", fontsize=9)
+    ax.set_xlabel("quantile level", fontsize=9)
+    ax.set_ylabel("share of rows below − level", fontsize=9)
     legend(ax, ncols=2, loc="upper center", bbox_to_anchor=(0.5, 1.28))
     return ax

@@ -165,5 +165,5 @@ def draw_weights(axes: Axes, weights: Floats) -> None:
     axes.set_yscale("log")
     axes.set_ylim(bottom=0.6)
     axes.set_xlabel("weight", fontsize=9)
-    axes.set_ylabel("how many", fontsize=9)
+    axes.set_ylabel("count", fontsize=9)
     legend(axes, loc="upper right")

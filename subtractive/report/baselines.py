@@ -56,13 +56,13 @@ def compare(context: Context) -> Comparison | str:
     # A mixture's density grows without bound at an atom: nothing to compare a probability with.
     variables = [v for v in context.continuous if not context.scale(v).atoms]
     if not variables:
-        return "there is no column of numbers with a density everywhere."
+        return "no numeric column has a density everywhere."
     values = np.stack([context.values(variable) for variable in variables], 1)
     complete = np.flatnonzero(~np.isnan(values).any(1))
     rows = context.some_rows(MOST_ROWS, complete)
     if len(rows) < FEWEST_ROWS:
         return (
-            f"only {count(len(rows))} rows are complete in the columns of numbers; a comparison "
+            f"only {count(len(rows))} rows are complete in the numeric columns; a comparison "
             f"needs {FEWEST_ROWS}."
         )
     train, valid, test = _split(rows, context.seed)

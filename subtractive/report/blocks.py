@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from matplotlib.figure import Figure
 # The same input gives the same bytes: names inside a picture do not depend on chance or on time.
 SVG = {"svg.hashsalt": "subtractive", "svg.fonttype": "none"}
 NO_TIME = {"Date": None, "Creator": None}
+NUMBER = re.compile(r"[-+\u2212]?[\d,]+(\.\d+)?")
 
 
 @final
@@ -68,6 +70,14 @@ class Cells:
     caption: str = ""
     cards: bool = False
 
+    @property
+    def is_number(self) -> list[bool]:
+        """Whether each column holds nothing but numbers, which are set flush right."""
+        return [
+            any(column) and all(not entry or NUMBER.fullmatch(entry) for entry in column)
+            for column in zip(*self.rows, strict=True)
+        ]
+
 
 @final
 @dataclass(frozen=True)
@@ -81,10 +91,10 @@ class Tiles:
 @final
 @dataclass(frozen=True)
 class Beside:
-    """Blocks side by side on a wide screen."""
+    """Columns of blocks side by side on a wide screen."""
 
     kind: ClassVar[str] = "beside"
-    blocks: Sequence[Cells | Picture]
+    columns: Sequence[Sequence[Cells | Picture]]
 
 
 Block = Paragraph | Picture | Gallery | Cells | Tiles | Beside

@@ -1,4 +1,4 @@
-"""How well a model knows a table: calibration, a classifier, and random questions."""
+"""How well a model fits a table: calibration, a classifier, and random questions."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class Fidelity:
     def verdict(self) -> str:
         """All of it in a word: the worst measurement counts."""
         if self.auc is None and self.questions is None:
-            return "There are too few rows to say how well the model knows this table."
-        words = {GOOD: "knows this table well", FAIR: "knows this table roughly"}
-        return f"The model {words.get(min(self.grades), 'knows this table poorly')}."
+            return "There are too few rows to say how well the model fits this table."
+        words = {GOOD: "fits this table well", FAIR: "fits this table roughly"}
+        return f"The model {words.get(min(self.grades), 'fits this table poorly')}."
 
 
 def measure(context: Context) -> Fidelity:

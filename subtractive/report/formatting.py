@@ -96,6 +96,25 @@ def cell(raw: RawColumn, row: int) -> str:
     return state(bool(value) if raw.content is Content.BOOLEAN else value)
 
 
+def same_decimals(entries: Sequence[str]) -> list[str]:
+    """The numbers of a column with equally many decimals, if four digits are enough for all.
+
+    >>> same_decimals(["34", "39.7", ""]), same_decimals(["1235", "0.25"])
+    (['34.0', '39.7', ''], ['1235', '0.25'])
+    """
+    parts = [entry.lstrip(MINUS).split(".") for entry in entries if entry]
+    if not all(len(part) <= 2 and all(map(str.isdecimal, part)) for part in parts):
+        return list(entries)
+    decimals = max((len(part[1]) for part in parts if len(part) == 2), default=0)
+    if decimals == 0 or any(len(part[0]) + decimals > 4 for part in parts):
+        return list(entries)
+    padded = [entry if "." in entry or not entry else entry + "." for entry in entries]
+    return [
+        entry + "0" * (decimals - len(entry.partition(".")[2])) if entry else ""
+        for entry in padded
+    ]
+
+
 def listed(names: Sequence[Hashable], most: int = 6) -> str:
     """A few names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

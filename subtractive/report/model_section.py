@@ -42,8 +42,8 @@ def _model_words(context: Context) -> str:
     parameters = sum(p.numel() for p in context.density.parameters())
     over = shape if trees == 1 else f"{trees} trees"
     return (
-        f"It is {ADDS[_kind(context)]}, over {over} (settings: {units} components, structure "
-        f"{model.structure}), with {count(parameters)} parameters."
+        f"This is {ADDS[_kind(context)]}, over {over}, with {units} components and "
+        f"{count(parameters)} parameters (structure: {model.structure})."
     )
 
 
@@ -58,23 +58,23 @@ def _kind(context: Context) -> str:
 def _training_words(context: Context) -> str:
     history = context.model.history_
     if not history.epochs:
-        return "This model carries no history of its training."
+        return "The model file contains no training history."
     words = (
-        f"It was trained for {number_of(len(history.epochs), 'epoch', None)}, of which number "
-        f"{history.best_epoch} was the best. Log-likelihoods are in the units of the table; atoms "
-        "and categories count with their probabilities."
+        f"It was trained for {number_of(len(history.epochs), 'epoch', None)}; epoch "
+        f"{history.best_epoch} was the best. Log-likelihoods are in the units of the table; for "
+        "atoms and categories they use probabilities."
     )
     if history.gain_of_squares is not None:
         words += (
-            " Squares that began where its sums had ended were tried: "
+            " Squared models that start from the trained sums were tried, too: "
             f"{history.squares_against_sums} (per held-out row)."
         )
     if context.model.check_ is None:
         return words
     agreed, asked = context.model.check_.counts()
     return (
-        f"{words} After the fit, {count(agreed)} of {count(asked)} random questions were answered "
-        "as the held-out rows answer them, within chance; the truth itself would agree in 95 %."
+        f"{words} After the fit, the answers to {count(agreed)} of {count(asked)} random "
+        "questions agreed with the held-out rows within chance; a perfect model would reach 95 %."
     )
 
 
@@ -87,23 +87,26 @@ def _training(context: Context) -> list[Picture]:
 
 
 def _compared(result: Comparison) -> Picture:
-    words = "Mean log-likelihoods with their uncertainty"
-    return Picture.of(comparison(result), words, "Against Gaussian mixtures")
+    words = "Mean log-likelihoods and two standard errors"
+    return Picture.of(
+        comparison(result), words, "This model and Gaussian mixtures; bars are two standard errors"
+    )
 
 
 def _against_mixtures(context: Context, result: Comparison | str) -> list[Block]:
     if isinstance(result, str):
-        return [Paragraph(f"It is not compared with Gaussian mixtures: {result}")]
+        return [Paragraph(f"There is no comparison with Gaussian mixtures: {result}")]
     words = (
-        f"Against Gaussian mixtures: the mean log-likelihood of {count(result.num_test)} rows, in "
-        f"nats. The mixtures were fitted to {count(result.num_train)} other rows of this table, "
-        "which also chose their number of components from 1, 4 and 16. " + _scope(context, result)
+        "Comparison with Gaussian mixtures: the mean log-likelihood of "
+        f"{count(result.num_test)} rows, in nats. The mixtures were fitted to "
+        f"{count(result.num_train)} other rows of this table, which also decided between 1, 4 and "
+        "16 components. " + _scope(context, result)
     )
     rows = [
         [rival.name, measured(rival.mean, rival.error), _lead(result, rival)]
         for rival in result.rivals
     ]
-    header = ["density", "mean log-likelihood ± standard error", "the model's lead"]
+    header = ["model", "mean log-likelihood ± standard error", "lead of this model"]
     return [Paragraph(words), Cells(header, rows, cards=True)]
 
 
@@ -112,9 +115,9 @@ def _scope(context: Context, result: Comparison) -> str:
     if everything and not np.isnan(context.codes).any():
         return "All columns are compared."
     return (
-        f"Only {number_of(result.num_columns, 'column', None)} of numbers can be compared, by the "
-        "model's exact marginal and on rows without gaps in them: Gaussian mixtures have no "
-        "categories, no missing values, and no single numbers with a probability of their own."
+        f"Only {number_of(result.num_columns, 'numeric column', None)} can be compared, through "
+        "the model's exact marginal and on rows without gaps, because Gaussian mixtures know no "
+        "categories, missing values or atoms."
     )
 
 
@@ -134,17 +137,18 @@ def _tree_words(context: Context) -> str:
     circuits, graph = context.circuits(), context.circuits()[0].graph
     drawn = outline(graph, _names(context)).num_leaves
     words = (
-        "The tree says which columns meet when: orange dots are inputs, purple dots multiply what "
-        "is to their right and add up; the number says over how many columns."
+        "The region graph shows in which order columns are combined. Orange dots are columns; "
+        "purple dots multiply the parts to their right and mix the products, and show their "
+        "number of columns."
     )
     if len(_names(context)) == 1:
-        words = "There is one column, and nothing to meet."
+        words = "There is only one column to model."
     elif len(graph.regions) == 1:
-        words = "All columns meet at once, in components that know how they vary together."
+        words = "All columns meet at once, in components that describe how they vary together."
     if len(circuits) > 1:
         words += f" The model mixes {len(circuits)} such trees; this is the first."
     if len(graph.regions) > 1 and drawn < len(graph.input_regions):
-        words += f" The upper part is drawn: {drawn} branches of {len(graph.input_regions)}."
+        words += f" Only its upper part is drawn: {drawn} of {len(graph.input_regions)} branches."
     return words
 
 
@@ -152,7 +156,7 @@ def _tree(context: Context) -> Picture:
     root = outline(context.circuits()[0].graph, _names(context))
     figure, axes = panel(tree_size(root))
     draw_tree(axes, root)
-    return Picture.of(figure, "The region graph of the model", "Which columns meet when")
+    return Picture.of(figure, "The region graph of the model", "Region graph")
 
 
 def _names(context: Context) -> list[str]:
@@ -163,16 +167,12 @@ def _weight_words(context: Context) -> str:
     values = sum_weights(context.circuits())
     negative = values < 0
     if _kind(context) != "squared":
-        return (
-            f"None of the {count(len(values))} weights of sums is negative: this model can only "
-            "add."
-        )
+        return f"All {count(len(values))} sum weights are non-negative: this model can only add."
     size = float(np.abs(values[negative]).sum() / (np.abs(values).sum() or 1.0))
     return (
-        f"{percent(float(negative.mean()))} of {count(len(values))} weights of sums are negative, "
-        f"and {percent(size)} of their total size: squares learn to subtract. (Turning the sign "
-        "of a whole unit changes nothing, so the share says that the model may subtract, not by "
-        "how much.)"
+        f"{percent(float(negative.mean()))} of {count(len(values))} sum weights are negative, and "
+        f"{percent(size)} of the total size of the weights. (Flipping the sign of a whole unit "
+        "changes nothing, so this shows that the model can subtract, not how much.)"
     )
 
 
@@ -180,4 +180,4 @@ def _weights(context: Context) -> Picture:
     figure, axes = panel((4.8, 2.5))
     draw_weights(axes, sum_weights(context.circuits()))
     words = "Histogram of the weights, counts on a log scale"
-    return Picture.of(figure, words, "Weights of sums")
+    return Picture.of(figure, words, "Sum weights")

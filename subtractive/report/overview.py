@@ -1,4 +1,4 @@
-"""The first section of a report: what the table is, and how well the model knows it."""
+"""The first section of a report: what the table is, and how well the model fits it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,15 @@ from subtractive.report.context import Context
 from subtractive.report.dependence import mutual_information, strongest
 from subtractive.report.fidelity import MOST_FEATURES, Fidelity, measure
 from subtractive.report.figures import histograms, scatters
-from subtractive.report.formatting import cell, count, listed, number, number_of, percent
+from subtractive.report.formatting import (
+    cell,
+    count,
+    listed,
+    number,
+    number_of,
+    percent,
+    same_decimals,
+)
 from subtractive.tables.functional_dependencies import dependencies_of
 from subtractive.tables.reading import Table
 from subtractive.tables.validation import read_table
@@ -42,7 +50,7 @@ def overview(context: Context) -> Section:
         Paragraph(f"{fidelity.verdict} {_table_words(context)}", lead=True),
         Tiles(_facts(context, fidelity)),
         Cells(
-            ["how it was judged", "result", "what it means"],
+            ["check", "result", "meaning"],
             _judged(context, fidelity),
             cards=True,
         ),
@@ -50,25 +58,31 @@ def overview(context: Context) -> Section:
         *_rules(context),
         *_samples(context),
         Paragraph(
-            "This page cannot tell whether the model was fitted on these very rows: for a fair "
-            "judgement, give it rows that the model has not seen."
+            "If the model was trained on these rows, the checks flatter it. For a fair test, make "
+            "the report with rows that it has not seen."
         ),
     ]
-    return Section("How well the model knows this table", blocks)
+    return Section("How well the model fits this table", blocks)
 
 
 def _table_words(context: Context) -> str:
     schema, gaps = context.schema, float(np.mean([c.missing for c in context.table.columns]))
     kinds = [
-        number_of(len(context.continuous), "column of numbers", "columns of numbers"),
-        number_of(len(context.discrete), "column of categories", "columns of categories"),
+        number_of(len(context.continuous), "numeric column", None),
+        number_of(
+            len(context.discrete),
+            "column of categories or counts",
+            "columns of categories or counts",
+        ),
     ]
-    words = f"It has {' and '.join(kinds)}"
-    words += f"; {percent(gaps)} of the entries are missing" if gaps else ", without gaps"
+    words = f"The table has {' and '.join(kinds)}"
+    words += (
+        f"; {percent(gaps)} of the entries are missing" if gaps else ", and no missing entries"
+    )
     if schema.constants:
         words += f"; {listed(list(schema.constants))} never change"
     if schema.aside:
-        words += f"; {listed(list(schema.aside))} are set aside"
+        words += f"; {listed(list(schema.aside))} are ignored"
     return words + "."
 
 
@@ -80,9 +94,9 @@ def _rules(context: Context) -> list[Block]:
     more = f"; and {len(rules) - MOST_RULES} more" if len(rules) > MOST_RULES else ""
     return [
         Paragraph(
-            f"In every row of this table some columns follow from others: "
-            f"{'; '.join(rules[:MOST_RULES])}{more}. The model learns such rules only nearly: "
-            "leave out what follows from other columns, and compute it from samples."
+            f"In every row of this table, some columns follow from others: "
+            f"{'; '.join(rules[:MOST_RULES])}{more}. The model learns such rules only "
+            "approximately. Leave out columns that follow from others, and compute them instead."
         )
     ]
 
@@ -97,7 +111,10 @@ def _facts(context: Context, fidelity: Fidelity) -> list[tuple[str, str]]:
     ]
     if fidelity.questions is not None:
         facts.append(
-            ("of random questions agree with the table", percent(fidelity.questions.share))
+            (
+                "of answers to random questions agree with the table",
+                percent(fidelity.questions.share),
+            )
         )
     facts.append(("mean log-density of a row, nats", number(mean)))
     left_out = len(context.scores) - len(possible)
@@ -117,29 +134,34 @@ def _judged(context: Context, fidelity: Fidelity) -> list[list[str]]:
         right, far = fidelity.calibrated, fidelity.distances
         off = [name for name in far.index if not right[name]]
         words = (
-            f"Furthest off: {listed(off, 3)}." if off else "No column is off by more than chance."
+            f"Largest deviations: {listed(off, 3)}."
+            if off
+            else "No column deviates by more than chance."
         )
         result = f"{int(right.sum())} of {len(right)} columns"
-        rows.append(["Distribution of each column (uniform PIT)", result, words])
+        rows.append(["Distribution of each column (PIT)", result, words])
     if fidelity.auc is not None:
         words = (
-            "Gradient boosting cannot tell samples from rows (0.5 is guessing)."
+            "Gradient boosting cannot tell samples from rows (0.5 is chance)."
             if fidelity.auc < 0.6
-            else "Gradient boosting tells some samples from rows (0.5 is guessing, 1 always)."
+            else "Gradient boosting recognises some samples (0.5 is chance, 1 is perfect)."
             if fidelity.auc < 0.78
-            else "Gradient boosting tells most samples from rows (0.5 is guessing, 1 always)."
+            else "Gradient boosting recognises most samples (0.5 is chance, 1 is perfect)."
         )
         size = len(context.schema.variables)
         if size > MOST_FEATURES:
             words += f" It sees the first {MOST_FEATURES} of {size} columns."
-        rows.append(["Samples against rows (classifier)", f"AUC {fidelity.auc:.2f}", words])
+        rows.append(
+            ["Samples and rows told apart by a classifier", f"AUC {fidelity.auc:.2f}", words]
+        )
     if fidelity.questions is not None:
         asked = fidelity.questions
         worst = min(asked.receipts, key=lambda receipt: receipt.p_value or 0.0)
         question = LONG_NUMBER.sub(lambda found: number(float(found[0])), worst.question)
-        words = f"95 % would be right by chance. Furthest off: {short(question, 120)}"
-        words += (
-            f" = {number(worst.probability, 2)}, in the table {number(worst.share or 0.0, 2)}."
+        words = (
+            f"A perfect model would agree in 95 %. Least likely by chance: {short(question, 120)} "
+            f"is {number(worst.probability, 2)} in the model and {number(worst.share or 0.0, 2)} "
+            "in the table."
         )
         result = f"{percent(asked.share)} of {len(asked.receipts)}"
         rows.append(["Random questions P(event | given)", result, words])
@@ -152,8 +174,8 @@ def _pictures(context: Context, fidelity: Fidelity) -> list[Picture]:
         figure, axes = panel((4.8, 2.8))
         draw_calibration(axes, fidelity.pit)
         caption = (
-            "Calibration: the share of rows below the model's quantiles, less what it should be. "
-            "Inside the grey band is chance."
+            "Calibration: the share of rows below each of the model's quantiles, minus the level "
+            "of the quantile. A perfect model stays inside the grey band."
         )
         drawn.append(Picture.of(figure, "Calibration of the columns", caption))
     information = mutual_information(context)
@@ -164,8 +186,8 @@ def _pictures(context: Context, fidelity: Fidelity) -> list[Picture]:
         figure = scatters(context, (first, second), context.samples)
     else:
         figure = histograms(context, 0, context.samples)
-    caption = "Rows of the table beside exact samples of the model, as many and on one scale."
-    drawn.append(Picture.of(figure, "Rows of the table beside samples of the model", caption))
+    caption = "Rows of the table, and as many exact samples from the model."
+    drawn.append(Picture.of(figure, "Rows of the table beside samples from the model", caption))
     return drawn
 
 
@@ -176,9 +198,11 @@ def _samples(context: Context) -> list[Block]:
     chosen = context.some_rows(FEW_ROWS).tolist()
     tables = [
         row_cells(context.table, names, chosen, "Rows of the table" + first_columns(context)),
-        row_cells(invented, names, range(FEW_ROWS), f"Samples of the model, seed {context.seed}"),
+        row_cells(
+            invented, names, range(FEW_ROWS), f"Samples from the model, seed {context.seed}"
+        ),
     ]
-    return [Beside(tables)] if len(names) <= MOST_BESIDE else [*tables]
+    return [Beside([[one] for one in tables])] if len(names) <= MOST_BESIDE else [*tables]
 
 
 def row_cells(
@@ -186,7 +210,8 @@ def row_cells(
 ) -> Cells:
     """Some rows as a table of words."""
     columns = rows.columns[: len(names)]
-    body = [[cell(column, row) for column in columns] for row in chosen]
+    entries = [same_decimals([cell(column, row) for row in chosen]) for column in columns]
+    body = list(zip(*entries, strict=True))
     return Cells([short(name, 20) for name in names], body, caption)
 
 

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from subtractive.io.writing import check_writable, write_atomically
 from subtractive.report.blocks import Section
 from subtractive.report.context import Context
-from subtractive.report.formatting import count
+from subtractive.report.formatting import number_of
 from subtractive.report.model_section import model_section
 from subtractive.report.overview import overview
 from subtractive.report.sections import columns, dependence, unusual
@@ -40,16 +40,17 @@ def write_report(
     frame: AnyTable,
     path: str | os.PathLike[str],
     *,
+    title: str | None = None,
     seed: int = 0,
     progress: bool = False,
 ) -> None:
-    """Write a page about a fitted model and a table with its columns.
+    """Write an HTML page about a fitted model and a table with its columns.
 
-    It begins with how well the model knows the table, in words; then come the columns, their
-    dependence, unusual rows, training and structure. The page needs nothing else: no network, no
-    scripts, both of which it forbids the browser. It draws the first 40 columns, and looks for
-    pairs among the first 200. Best is a table that the model was not fitted on. The same model,
-    table and seed give the same bytes.
+    It begins with how well the model fits the table, in words; then come the columns, their
+    dependence, unusual rows, training and structure. The page is self-contained: it needs no
+    network and no scripts, and forbids the browser both. It draws the first 40 columns, and looks
+    for pairs among the first 200. Use rows that the model was not trained on, if you can. The
+    same model, table and seed give the same bytes.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(60, 1))
@@ -58,11 +59,11 @@ def write_report(
     >>> sub.write_report(model, x, path)
     """
     check_writable(path)
-    page = make_page(Context.of(model, frame, seed), progress=progress)
+    page = make_page(Context.of(model, frame, seed), title, progress=progress)
     write_atomically(path, lambda partial: _write(partial, page))
 
 
-def make_page(context: Context, *, progress: bool = False) -> str:
+def make_page(context: Context, title: str | None = None, *, progress: bool = False) -> str:
     """The whole page; on a terminal, with a bar for its sections."""
     made = []
     for section in (bar := tqdm(SECTIONS, unit="section", disable=None if progress else True)):
@@ -76,7 +77,11 @@ def make_page(context: Context, *, progress: bool = False) -> str:
     )
     template = templates.get_template("page.html")
     return template.render(
-        title=_title(context), sections=made, policy=POLICY, css=_read("style.css")
+        title=title or _size(context),
+        size=_size(context),
+        sections=made,
+        policy=POLICY,
+        css=_read("style.css"),
     )
 
 
@@ -84,9 +89,9 @@ def _read(name: str) -> str:
     return (files("subtractive.report") / "templates" / name).read_text(encoding="utf-8")
 
 
-def _title(context: Context) -> str:
+def _size(context: Context) -> str:
     columns, rows = len(context.schema.names), context.table.num_rows
-    return f"{count(rows)} rows of {count(columns)} {'column' if columns == 1 else 'columns'}"
+    return f"{number_of(rows, 'row', None)}, {number_of(columns, 'column', None)}"
 
 
 def _write(path: str, page: str) -> None:

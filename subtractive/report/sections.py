@@ -25,7 +25,15 @@ from subtractive.report.dependence import (
 )
 from subtractive.report.fidelity import as_recorded
 from subtractive.report.figures import MOST_STATES, curves_by_state, state_tables
-from subtractive.report.formatting import cell, count, number, number_of, percent, state
+from subtractive.report.formatting import (
+    cell,
+    count,
+    number,
+    number_of,
+    percent,
+    same_decimals,
+    state,
+)
 from subtractive.report.overview import MOST_SHOWN, first_columns
 from subtractive.tables.reading import Floats
 
@@ -37,9 +45,9 @@ def columns(context: Context) -> Section:
     """Every column alone."""
     variables = range(len(context.schema.variables))
     words = (
-        "Light bars are the data, lines and dark bars the model's exact marginals, in the units "
-        "of the table. Single numbers with a probability of their own, such as many zeros, are "
-        "bars with the axis on the right."
+        "Blue bars show the data; purple lines and bars show the model's exact marginals. A bar "
+        "with its own axis on the right is an atom: a single value with positive probability, "
+        "such as zero rainfall."
     )
     if len(variables) > MOST_COLUMNS:
         words += f" The first {MOST_COLUMNS} of {len(variables)} columns are drawn."
@@ -63,7 +71,7 @@ def _marginal(context: Context, variable: int) -> Picture:
         low, high = context.limits(variable)
         atoms = np.isin(values, found.values)
         outside = int((((values < low) | (values > high)) & ~atoms).sum())
-        notes.append(_number_or_nothing(outside, "value", None, "outside the picture"))
+        notes.append(_number_or_nothing(outside, "value", None, "outside the plot"))
     notes.append(f"{percent(float(gaps.mean()))} missing" if gaps.any() else "")
     caption = ", ".join([name, *(note for note in notes if note)])
     return Picture.of(figure, f"Distribution of {name} in the data and in the model", caption)
@@ -94,27 +102,27 @@ def dependence(context: Context) -> Section:
     information = mutual_information(context)
     size = len(information)
     if size < 2:
-        return Section("Dependence", [Paragraph("There is one column, and no pair.")])
+        return Section("Dependence", [Paragraph("There is only one column.")])
     drawn = as_recorded(context, context.samples)
     invented = information_of(drawn)
     pairs = strongest_pairs(information, MOST_PAIRS)
     words = (
-        "Mutual information in nats says how much one column tells of another: zero if nothing. "
-        "It is estimated from ranks and states in the rows, and in the same way in samples."
+        "Mutual information, in nats, measures how much one column tells you about another; zero "
+        "means independent. It is estimated in the same way from rows and from samples."
     )
     if size > MOST_VARIABLES:
-        words += f" The first {MOST_VARIABLES} of {size} columns are looked at."
+        words += f" Only the first {MOST_VARIABLES} of {size} columns are compared."
     rows = [
-        [_both(context, pair), number(information[pair], 2), number(invented[pair], 2)]
+        [_both(context, pair), f"{information[pair]:.2f}", f"{invented[pair]:.2f}"]
         for pair in pairs
     ]
     header = ["strongest pairs", "in the table", "in samples"]
-    beside: list[Cells | Picture] = [_matrix(context, information)]
-    beside += [Cells(header, rows)] if rows else []
-    blocks: list[Block] = [Paragraph(words), Beside([*beside, *_pair_tables(context)])]
+    right: list[Cells | Picture] = [Cells(header, rows)] if rows else []
+    right += _pair_tables(context)
+    blocks: list[Block] = [Paragraph(words), Beside([[_matrix(context, information)], right])]
     pictures = _joint_pictures(context, information)
     if pictures:
-        words = "Shades are exact joint densities, dots rows of the table."
+        words = "Shading is the model's exact joint density; dots are rows of the table."
         blocks += [Paragraph(words), Gallery(pictures)]
     return Section("Dependence", blocks)
 
@@ -137,7 +145,7 @@ def _pair_tables(context: Context) -> list[Picture]:
     pair = strongest_pair(mutual_information(context), few, few)
     if pair is None:
         return []
-    caption = f"{_both(context, pair)}: joint probabilities in per cent"
+    caption = f"{_both(context, pair)}: joint probabilities in percent"
     return [Picture.of(state_tables(context, pair), caption, caption)]
 
 
@@ -167,18 +175,19 @@ def unusual(context: Context) -> Section:
     """The rows that the model expects least."""
     order = np.argsort(context.scores, kind="stable")[:UNUSUAL]
     names = context.schema.names[:MOST_SHOWN]
-    rows = [
-        [count(int(row) + 1), number(float(context.scores[row]), 4)]
-        + [cell(column, int(row)) for column in context.table.columns[:MOST_SHOWN]]
-        for row in order
+    entries = [[count(int(row) + 1) for row in order]]
+    entries += [[number(float(context.scores[row])) for row in order]]
+    entries += [
+        [cell(column, int(row)) for row in order] for column in context.table.columns[:MOST_SHOWN]
     ]
+    rows = list(zip(*map(same_decimals, entries), strict=True))
     words = (
-        "The rows that the model expects least: where to look first for errors and for "
-        "exceptions. Rows are counted from 1, without the header; log-densities are in nats"
+        "The rows with the lowest density under the model: the first place to look for errors and "
+        "exceptions. Rows are numbered from 1, without the header. Log-densities are in nats"
         f"{first_columns(context)}."
     )
     impossible = int(np.isneginf(context.scores).sum())
     if impossible:
-        words += f" {number_of(impossible, 'row', None)} of the table cannot be, by the model."
+        words += f" The model rules out {number_of(impossible, 'row', None)} of the table."
     header = ["row", "log-density", *(short(name, 20) for name in names)]
     return Section("Unusual rows", [Paragraph(words), Cells(header, rows)])

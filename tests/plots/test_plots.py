@@ -185,7 +185,7 @@ def test_calibration_shows_a_column_that_is_off(model, table):
     assert off["height"] > 0.4
     only = sub.plots.calibration(model, table, columns=["rain"])
     labels = [text.get_text() for text in only.get_legend().get_texts()]
-    assert labels == ["95 % by chance", "rain"]
+    assert labels == ["95 % band", "rain"]
 
 
 def test_training_marks_the_best_epoch():
