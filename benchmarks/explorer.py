@@ -32,7 +32,13 @@ import subtractive as sub
 from subtractive.explorer.answers import Answers
 from subtractive.explorer.launch import running
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
+BROWSERS = (
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "chrome-headless-shell",
+)
 SELECTIONS = (0, 1, 3)
 
 

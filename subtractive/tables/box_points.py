@@ -23,6 +23,7 @@ from subtractive.inputs.base import TestFunctions
 from subtractive.tables.joint_boxes import (
     atoms_of,
     box_weight,
+    inside,
     joint_variables,
     sample_box,
     without_windows,
@@ -35,6 +36,7 @@ from subtractive.tables.reading import Floats
 REACH, SPACING, COARSE = 6.0, 0.125, 0.25
 FEWEST = 12
 NUM_SAMPLES = 500
+NUM_KEPT, MOST_SHOWN = 20_000, 150  # of draws for pictures
 
 
 def marginals_given(density: Density, box: Evidence) -> Marginals | PointsInside:
@@ -45,13 +47,55 @@ def marginals_given(density: Density, box: Evidence) -> Marginals | PointsInside
 
 
 @final
+class Draws:
+    """Samples of a density without windows, kept for boxes that differ in nothing else.
+
+    One who drags the end of an interval asks for many such boxes in turn.
+    """
+
+    def __init__(self, density: Density) -> None:
+        self.density = density
+        self._last: tuple[object, Tensor] | None = None
+
+    @torch.no_grad()
+    def inside(self, box: Evidence, variables: list[int]) -> tuple[Tensor, float]:
+        """Some samples (r, d) inside a box (1, d), and the log of the share of all that are."""
+        free = without_windows(box, variables)
+        key = _contents(free)
+        last = self._last
+        if last is None or last[0] != key:
+            rows = free.rows(torch.zeros(NUM_KEPT, dtype=torch.long))
+            last = key, self.density.sample_given(rows, torch.Generator().manual_seed(0))
+            self._last = last
+        found = last[1][inside(last[1], box, variables)]
+        share = len(found) / NUM_KEPT
+        return found[:MOST_SHOWN], math.log(share) if share else -math.inf
+
+
+def _contents(evidence: Evidence) -> object:
+    """What is given, to be compared."""
+    parts = (evidence.x, evidence.observed, evidence.lower, evidence.upper)
+    states = tuple((v, tuple(mask.tolist())) for v, mask in sorted(evidence.states.items()))
+    known = tuple(None if part is None else tuple(part.nan_to_num().tolist()[0]) for part in parts)
+    return known, states
+
+
+@final
 class PointsInside:
     """Points inside a box (1, d): given them, all questions have closed forms."""
 
-    def __init__(self, density: Density, box: Evidence) -> None:
+    def __init__(self, density: Density, box: Evidence, draws: Draws | None = None) -> None:
         self.density, self.box = density, box
+        self.log_weight: float | None = None
         variables = joint_variables(density, box)
         self.is_drawn = len(variables) > 2
+        if self.is_drawn and draws is not None:
+            codes, log_share = draws.inside(box, variables)
+            if len(codes) >= FEWEST:
+                self.rows = _observed(box, variables, codes[:, variables])
+                free = without_windows(box, variables)
+                self.log_weight = float(density.log_weight(free)[0]) + log_share
+                return
         if self.is_drawn:
             rows = box.rows(torch.zeros(NUM_SAMPLES, dtype=torch.long))
             codes = sample_box(density, rows, torch.Generator().manual_seed(0))[:, variables]
@@ -72,7 +116,9 @@ class PointsInside:
             means = [
                 None if answer is None else answer.mean(0, keepdim=True) for answer in answers
             ]
-            return box_weight(self.density, self.box).log_weight, means
+            if self.log_weight is None:
+                self.log_weight = box_weight(self.density, self.box).log_weight
+            return self.log_weight, means
         log_weights, answers = self.density.weigh_and_expect(self.rows, functions)
         logs = log_weights + self.log_widths
         shares = logs.softmax(0)[None]

@@ -22,7 +22,7 @@ from subtractive.inputs.base import TestFunctions
 from subtractive.inputs.test_functions import DensityAt
 from subtractive.inputs.weighted_points import WeightedPoints
 from subtractive.tables.affine_means import affine_mean
-from subtractive.tables.box_points import PointsInside, marginals_given
+from subtractive.tables.box_points import Draws, PointsInside, marginals_given
 from subtractive.tables.code_sets import Sets
 from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.joint_boxes import (
@@ -215,10 +215,14 @@ def heights(
 
 @torch.no_grad()
 def weigh_heights(
-    density: Density, evidence: Evidence, points: Mapping[int, Floats]
+    density: Density,
+    evidence: Evidence,
+    points: Mapping[int, Floats],
+    draws: Draws | None = None,
 ) -> tuple[float, dict[int, Floats]]:
     """log of the weight of evidence, and :func:`heights`; zeros if evidence is impossible."""
-    parts = [_weigh_box(density, one_box(evidence, box), points) for box in range(len(evidence))]
+    boxes = [one_box(evidence, box) for box in range(len(evidence))]
+    parts = [_weigh_box(density, box, points, draws) for box in boxes]
     whole = float(np.logaddexp.reduce([log_weight for log_weight, _ in parts]))
     total = {variable: np.zeros(len(codes)) for variable, codes in points.items()}
     for _, found in parts:
@@ -229,7 +233,7 @@ def weigh_heights(
 
 
 def _weigh_box(
-    density: Density, box: Evidence, points: Mapping[int, Floats]
+    density: Density, box: Evidence, points: Mapping[int, Floats], draws: Draws | None
 ) -> tuple[float, dict[int, tuple[float, Floats]]]:
     """log of the weight of a box; for each variable a log-weight and densities to be times it."""
     free = [variable for variable in points if not box.is_restricted([variable])]
@@ -243,7 +247,7 @@ def _weigh_box(
         questions: list[TestFunctions | None] = [None] * density.num_variables
         for variable in group:
             questions[variable] = DensityAt(torch.from_numpy(points[variable]))
-        log_share, answers = _weigh(density, asked, questions)
+        log_share, answers = _weigh(density, asked, questions, draws)
         log_weight = log_share if group is free else log_weight
         for variable in group:
             answer = answers[variable]
@@ -257,11 +261,11 @@ def _weigh_box(
 
 
 def _weigh(
-    density: Density, box: Evidence, questions: Sequence[TestFunctions | None]
+    density: Density, box: Evidence, questions: Sequence[TestFunctions | None], draws: Draws | None
 ) -> tuple[float, Sequence[Tensor | None]]:
     """log of the weight of a box, and expectations, in one pass if there is a closed form."""
     if joint_variables(density, box):
-        return PointsInside(density, box).weigh(questions)
+        return PointsInside(density, box, draws).weigh(questions)
     log_weight, answers = density.weigh_and_expect(box, questions)
     return float(log_weight[0]), answers
 

@@ -122,10 +122,7 @@ class Forest:
     @torch.no_grad()
     def of(cls, density: Density, points: Mapping[int, Floats] | None = None) -> Forest | None:
         """Prepare a density; ``None`` if it is of another kind."""
-        members: list[object] = [density]
-        shares = torch.zeros(1, dtype=torch.float64)
-        if isinstance(density, Mixture):
-            members, shares = list(density.members), density.logits.double().log_softmax(0)
+        members, shares = _members(density)
         trees = [member for member in members if _is_tree(member)]
         if len(trees) < len(members):
             return None
@@ -222,6 +219,37 @@ class Forest:
             curves.append(weighted.movedim(1, 0).flatten(1) @ values)
             start += len(trees.log_shares)
         return np.asarray(torch.stack(curves).sum(0).numpy())
+
+
+@final
+class Parts(NamedTuple):
+    """A mixture in two: its members that are monotonic trees, and the others."""
+
+    trees: Mixture
+    rest: Mixture
+    log_share: float  # of the trees
+
+
+@torch.no_grad()
+def split_trees(density: Density) -> Parts | None:
+    """The two parts of a mixture; ``None`` if all of its members are trees, or none is."""
+    members, shares = _members(density)
+    is_tree = [_is_tree(member) for member in members]
+    if all(is_tree) or not any(is_tree):
+        return None
+    numbers = [[k for k, tree in enumerate(is_tree) if tree == kind] for kind in (True, False)]
+    trees, rest = (
+        Mixture([members[k] for k in some], weights=shares[some].softmax(0)) for some in numbers
+    )
+    return Parts(trees, rest, float(shares[numbers[0]].logsumexp(0)))
+
+
+def _members(density: Density) -> tuple[list[Density], Tensor]:
+    """The members of a mixture, or a density alone, and the logs of their shares."""
+    if not isinstance(density, Mixture):
+        return [density], torch.zeros(1, dtype=torch.float64)
+    members = [member for member in density.members if isinstance(member, Density)]
+    return members, density.logits.double().log_softmax(0)
 
 
 def _weighted(coefficients: Tensor, shares: Tensor) -> Tensor:

@@ -28,6 +28,12 @@ LEAST_ACCEPTED = 1e-4
 MOST_AT_ONCE = 50_000  # samples, of which those inside a box are kept
 
 
+class ImprobableError(ValueError):
+    """Hardly any sample is inside of a box; at most the share ``most``."""
+
+    most = LEAST_ACCEPTED
+
+
 class Weight(NamedTuple):
     """log of the weight of a box, and how far the weight may be off, as a share of all mass."""
 
@@ -137,7 +143,7 @@ def sample_box(density: Density, evidence: Evidence, generator: torch.Generator 
             left = left[~fits]
         tries += len(rows)
         if len(evidence) - len(left) < LEAST_ACCEPTED * tries - 10:
-            raise ValueError(
+            raise ImprobableError(
                 "what is given is so improbable that nothing can be drawn given it: less than one "
                 "of 10,000 samples is inside. Give wider intervals, or fit with a tree, such as "
                 "structure='chow-liu'."

@@ -7,10 +7,13 @@ import pytest
 import torch
 
 import subtractive as sub
+from subtractive.explorer.curves import Curve, Curves
 from subtractive.inference.evidence import Evidence
 from subtractive.inputs.test_functions import DensityAt
+from subtractive.tables.box_points import Draws
 from subtractive.tables.expectations import weigh_heights
-from subtractive.tables.forest import Forest
+from subtractive.tables.forest import Forest, _known, split_trees
+from subtractive.tables.joint_boxes import box_weight
 
 FAMILIES = [sub.Gaussian(), sub.Gaussian(), sub.Categorical(3), sub.Gaussian()]
 POINTS = {v: np.linspace(-3.0, 3.0, 25) for v in (0, 1, 3)} | {2: np.arange(3.0)}
@@ -141,3 +144,63 @@ def test_shares_of_units_give_the_marginals(density):
         here = given.x[:, [variable]]
         (found,) = family.expectations_units(tensors, numbers, here, [False], [question])
         np.testing.assert_allclose(found[0].detach(), curve, rtol=1e-9, atol=1e-14)
+
+
+@pytest.fixture(scope="module")
+def with_covariances():
+    """Trees, and a member whose numbers share full covariances."""
+    random = torch.Generator().manual_seed(0)
+    rows = torch.randn(400, 4, generator=random, dtype=torch.float64).cumsum(1) / 2
+    rows[:, 2] = torch.randint(3, (400,), generator=random)
+    group = sub.learning.covariance_group(rows, FAMILIES, [0, 1, 3], 3)
+    trees = [monotonic(TREE, 4, 0), monotonic(sub.linear_tree(4), 3, 1)]
+    return sub.Mixture([trees[0], group, trees[1]], weights=[0.2, 0.5, 0.3])
+
+
+def prepared(density):
+    parts = split_trees(density)
+    curves = {v: Curve(str(v), c, np.ones(len(c)), c > -9) for v, c in POINTS.items()}
+    trees = Forest.of(parts.trees, POINTS)
+    return Curves(curves, trees, Draws(parts.rest), parts.log_share)
+
+
+def test_only_mixtures_of_trees_and_others_are_split(density, with_covariances):
+    assert split_trees(density) is None
+    assert split_trees(with_covariances.members[1]) is None
+    parts = split_trees(with_covariances)
+    assert [len(parts.trees.members), len(parts.rest.members)] == [2, 1]
+    np.testing.assert_allclose(parts.log_share, math.log(0.5), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("name", ["nothing", "a number", "an interval", "several", "two boxes"])
+def test_trees_and_other_members_together_are_the_whole(with_covariances, name):
+    given = GIVEN[name]
+    asked = {v: codes for v, codes in POINTS.items() if v not in _known(given)}
+    log_weight, heights = prepared(with_covariances)._weigh_heights(given, asked)
+    expected_weight, expected = weigh_heights(with_covariances, given, asked)
+    # The whole integrates intervals over a grid, also those of trees.
+    np.testing.assert_allclose(log_weight, expected_weight, rtol=0, atol=1e-5)
+    for variable in asked:
+        np.testing.assert_allclose(heights[variable], expected[variable], rtol=0, atol=1e-5)
+
+
+def test_samples_are_kept_while_an_end_is_dragged_and_not_beyond(with_covariances):
+    both = {"lower": {0: -1.0, 1: -1.0}, "upper": {0: 1.0, 1: 1.0}}
+    boxes = [
+        evidence(1, lower=both["lower"] | {3: -2.0}, upper=both["upper"] | {3: end})
+        for end in (0.5, 1.0)
+    ]
+    curves = prepared(with_covariances)
+    found = [curves._weigh_heights(box, {2: POINTS[2]}) for box in boxes]
+    kept = curves.rest._last[1]
+    for (log_weight, heights), box in zip(found, boxes, strict=True):
+        weight = box_weight(with_covariances, box)
+        assert abs(math.exp(log_weight) - math.exp(weight.log_weight)) < 2 * weight.error
+        _, expected = weigh_heights(with_covariances, box, {2: POINTS[2]})
+        # Means of 150 and of 500 samples: six standard errors of a share of one half.
+        np.testing.assert_allclose(heights[2], expected[2], rtol=0, atol=0.3)
+    curves._weigh_heights(boxes[0], {2: POINTS[2]})
+    assert curves.rest._last[1] is kept
+    state = evidence(1, {2: 1.0}, lower=both["lower"] | {3: -2.0}, upper=both["upper"] | {3: 1.0})
+    curves.rest.inside(state, [0, 1, 3])
+    assert curves.rest._last[1] is not kept
