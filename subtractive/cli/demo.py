@@ -134,7 +134,7 @@ def say_what_to_open(out: Path) -> None:
     print(
         f"""
 Open these:
-   {out / "penguins.html"}   a page about the table and what the model knows of it
+   {out / "penguins.html"}   a report about the table and the model
    {out / "ring.png"}        the ring, four times
    {out / "answer.png"}      the mass of a penguin, given what is known
 Then ask something yourself:

@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from subtractive.io.html import html_table
 from subtractive.tables.cell_values import Content
 from subtractive.tables.code_sets import CodeSet
 from subtractive.tables.column_types import DataWarning
@@ -232,7 +233,8 @@ class Schema:
         return str(self.to_frame().to_string(max_colwidth=60))
 
     def _repr_html_(self) -> str:
-        return str(self.to_frame().to_html(max_rows=30))
+        table = self.to_frame().reset_index()
+        return html_table("Schema", [str(name) for name in table], table.to_numpy().tolist())
 
     def report_unknown(self, columns: Sequence[RawColumn]) -> None:
         """Refuse values that no row of the training table had, or tell of them."""

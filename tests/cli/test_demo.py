@@ -14,7 +14,9 @@ def test_the_demo_is_quiet_and_names_files_that_exist(tmp_path, monkeypatch, cap
     monkeypatch.setattr(sub, "SubtractiveMixture", partial(sub.SubtractiveMixture, **ONE_EPOCH))
     fit = sub.fit
     monkeypatch.setattr(sub, "fit", lambda *args, **options: fit(*args, **options | ONE_EPOCH))
-    monkeypatch.setattr(sub, "write_report", lambda model, table, path: path.write_text("page"))
+    monkeypatch.setattr(
+        sub, "write_report", lambda model, table, path, title: path.write_text(title)
+    )
     demo.run(str(tmp_path / "out"))
     said = capsys.readouterr()
     assert said.err == ""

@@ -63,7 +63,7 @@ def test_fitted_estimators_show_their_columns_and_others_scikit_learns_diagram(m
     assert "best epoch" in page
     assert "fitted: " not in sub.SubtractiveMixture()._html_repr()
     if parse_version(sklearn.__version__) >= parse_version("1.7"):  # which asks for our view
-        assert model._repr_mimebundle_()["text/html"].count("<table>") >= 1
+        assert model._repr_mimebundle_()["text/html"].count("<table") >= 1
 
 
 def test_long_tables_are_cut():
