@@ -2,13 +2,13 @@
 Missing data
 ============
 
-Most tables have gaps. Here they need no preparation: rows with gaps are used for training, since
-what is missing is integrated out exactly, and a gap can be filled with its conditional mean, or
+Most tables have gaps. You need not prepare them: rows with gaps are used for training, because
+missing values are integrated out exactly, and a gap can be filled with its conditional mean or
 with draws from its conditional distribution.
 """
 
 # %%
-# We hide a quarter of the numbers of a table of penguins. The rest is all that the model sees.
+# We hide a quarter of the numbers in a table of penguins. The model sees only the rest.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -28,8 +28,8 @@ print(hidden.sum(), "gaps;", len(gappy.dropna()), "of", len(gappy), "rows have n
 model = sub.SubtractiveMixture(max_epochs=40, random_state=0).fit(gappy)
 
 # %%
-# ``impute`` fills gaps with conditional means (or the most likely category). The errors, in
-# standard deviations of each column, beside those of the column's mean and of scikit-learn's
+# ``impute`` fills gaps with conditional means (or the most likely category). These are the errors,
+# in standard deviations of each column, compared with the column's mean and with scikit-learn's
 # ``IterativeImputer``, which regresses every column on all others:
 
 coded = pd.get_dummies(gappy, columns=["species", "island", "sex"], dtype=float)
@@ -53,7 +53,8 @@ print(errors.round(2))
 
 # %%
 # A single number hides how uncertain it is. ``n_draws`` fills the table several times, each time
-# with exact draws given everything known of the row. The density itself is at hand, too.
+# with exact draws given everything that is known about the row. You can also get the density
+# itself.
 
 row = gappy.index[gappy["body_mass_g"].isna()][3]
 known = gappy.loc[row].dropna().to_dict()

@@ -2,13 +2,13 @@
 Events and risk
 ===============
 
-What is the chance of a bad year? A risk question is the probability of an event, often a rare one,
-and often given something. Here every such probability is an integral that is computed exactly,
-also where a simulation would hardly ever see the event.
+What is the chance of a bad year? A question about risk asks for the probability of an event, often
+a rare one, and often given something else. Here every such probability is an integral that is
+computed exactly, even if a simulation would hardly ever produce the event.
 """
 
 # %%
-# Insurance claims, drawn from a law that we know, so that answers can be checked: young drivers
+# Insurance claims, drawn from a known distribution so that answers can be checked: young drivers
 # have more accidents, most policies have none at all, and damages have a long tail.
 
 import matplotlib.pyplot as plt
@@ -33,14 +33,15 @@ print(policies.sample(5, random_state=1).to_string(index=False))
 model = sub.SubtractiveMixture(max_epochs=60, random_state=0).fit(policies)
 
 # %%
-# The column of damages has an *atom*: zero has a probability of its own, and the rest is
-# continuous and positive. This was found in the data.
+# The damages have an *atom*: zero has a positive probability, and the rest is continuous and
+# positive. The library found this in the data.
 
 print(model.schema_)
 
 # %%
-# Probabilities of events, beside their shares among a million policies of the true law. Of the
-# 5,000 rows that the model has seen, few or none are in the last event.
+# Probabilities of events, next to their shares among a million policies from the true
+# distribution. The model has seen 5,000 rows, with few or none of the last event, so expect it to
+# be off by more where there is less to learn from.
 
 truth = draw(np.random.default_rng(1), 1_000_000)
 young = truth["age"] == "under 25"
@@ -65,8 +66,7 @@ for name, event, given, happened in questions:
     print(f"{name:28s} {chance:.4f}   truth {happened.mean():.4f}")
 
 # %%
-# Quantiles of the damage given that there is one, for both ages: the value at risk at each
-# level.
+# Quantiles of the damage given an accident, for both age groups: the value at risk at each level.
 
 levels = np.array([0.5, 0.8, 0.9, 0.95, 0.99])
 figure, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")

@@ -3,11 +3,11 @@ Anomalies, and which column is to blame
 =======================================
 
 A row is unusual if its density is low. A joint density finds rows whose single values are all
-ordinary but do not go together, and conditional densities tell which value does not fit.
+ordinary but do not go together, and conditional densities show which value does not fit.
 """
 
 # %%
-# Penguins, and three typing errors. No value is out of range by itself.
+# Penguins with three typing errors. No single value is out of range.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -17,7 +17,7 @@ import subtractive as sub
 
 penguins = sub.data.penguins().dropna().reset_index(drop=True)
 table = penguins.copy()
-table.loc[10, "body_mass_g"] = 5700.0  # an Adelie of the weight of a Gentoo
+table.loc[10, "body_mass_g"] = 5700.0  # an Adelie as heavy as a Gentoo
 table.loc[200, "bill_depth_mm"] = 20.5  # a Gentoo with the bill of an Adelie
 table.loc[300, "flipper_length_mm"] = 225.0  # a Chinstrap with the flippers of a Gentoo
 
@@ -27,7 +27,8 @@ found = np.flatnonzero(detector.predict(table) == -1)
 print("unusual rows:", found)
 
 # %%
-# They are among the rows of least density. In this plot of two columns, row 200 looks ordinary.
+# They are among the rows with the lowest density. In this plot of two columns, row 200 looks
+# ordinary.
 
 scores = detector.score_samples(table)
 figure, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
@@ -42,9 +43,9 @@ ax.set(xlabel="flipper length in mm", ylabel="body mass in g")
 ax.legend(frameon=False, loc="upper left")
 
 # %%
-# To blame a column, ask how much the log-density of the row rises when that value is taken as
-# unknown, and integrated out: the log of the conditional density of the value given the others.
-# The typing error is the least likely one in each row.
+# To find the column to blame, integrate out one value at a time. The change in log-density is the
+# log of the conditional density of that value given the others. The typing error is the least
+# likely value in each row.
 
 model = detector.estimator_
 numbers = ["bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g"]

@@ -2,13 +2,13 @@
 Synthetic data, and how good it is
 ==================================
 
-Samples of the model are a table like yours, with the same columns, types, gaps aside, and units.
-They are exact draws of the fitted density. Whether the density is right is another question,
-and this page asks it in three ways.
+Samples from the model form a table like yours, with the same columns, types and units, but without
+gaps. They are exact draws from the fitted density. Whether that density is right is another
+question, which this page asks in several ways.
 """
 
 # %%
-# Half of the penguins for training; the other half is only for comparison.
+# Half of the penguins are used for training, the other half only for comparison.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -41,8 +41,8 @@ axes[0].set(ylabel="bill depth in mm")
 axes[0].legend(frameon=False, fontsize=8)
 
 # %%
-# **Can a classifier tell them apart?** 0.5 is as good as a coin. For scale, the same for
-# a table whose columns have been shuffled one by one, so that only single columns are right.
+# **Can a classifier tell them apart?** 0.5 is chance. For comparison, we do the same with a table
+# whose columns were shuffled one by one, so that only single columns are right.
 
 
 def detectability(first, second):
@@ -66,8 +66,8 @@ print(f"area under the curve, training rows:    {detectability(test, train):.2f}
 print(model.check(test))
 
 # %%
-# **No rows by heart.** The distance from each synthetic row to its nearest training row should
-# be no smaller than that from held-out rows.
+# **No memorised rows.** Synthetic rows should not be closer to their nearest training row than
+# held-out rows are.
 
 numbers = ["bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g"]
 scale = train[numbers].std()

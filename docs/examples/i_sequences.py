@@ -2,9 +2,9 @@
 Sequences: gaps, words that must occur
 ======================================
 
-A language model tells how a text goes on. A circuit over a chain of letters also tells what
-stood in a gap, how likely it is that a text contains a word anywhere, and it writes texts that
-contain it: each of them is a sum over all texts, and here an exact one.
+A language model predicts how a text continues. A circuit over a chain of words can also tell what
+was in a gap, compute how likely it is that a text contains a word anywhere, and write texts that
+contain it. Each of these is a sum over all texts, and it is computed exactly here.
 """
 
 # %%
@@ -67,7 +67,7 @@ for chance, token in sorted(zip(queries.token_probabilities(p, 3, known).tolist(
     print(f"   {token:6s} {chance:.3f}")
 
 # %%
-# The chance that a word occurs anywhere, beside its share in the texts:
+# The chance that a word occurs anywhere, next to its share in the texts:
 
 asked = ["bird", "old", "sings", "sleeps"]
 exact = [queries.containing_probability(p, [words.index(word)]) for word in asked]
@@ -80,8 +80,8 @@ ax.set_xticklabels(asked)
 ax.legend(frameon=False, fontsize=8)
 
 # %%
-# Texts that contain both "small" and "sleeps". None is rejected: they are drawn given that
-# event.
+# Texts that contain both "small" and "sleeps". They are drawn given that event, so none is
+# rejected.
 
 both = [words.index("small"), words.index("sleeps")]
 print(f"probability {queries.containing_probability(p, both):.3f}")

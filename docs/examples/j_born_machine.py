@@ -79,8 +79,8 @@ for line, name, images in zip(axes, ("samples", "first pixels 1, 0"), (drawn, gi
     line[0].set_title(name, fontsize=8, loc="left")
 
 # %%
-# The norm of the state is Z, and what physicists have for states is at hand: :doc:`/reductions`
-# turns it into the cores of a matrix-product state, and back.
+# The squared norm of the state is Z. :doc:`/reductions` describes how to turn the circuit into the
+# cores of a matrix-product state, and back.
 
 cores = sub.reductions.matrix_product_state(born).cores
 print([tuple(core.shape) for core in cores[:4]], "...")

@@ -1,9 +1,9 @@
 """A circuit from libcirkit
 ========================
 
-`libcirkit <https://github.com/april-tools/cirkit>`_ builds and trains circuits of many kinds. A
-tree circuit from there comes here with its parameters, and can then be asked more: exact samples
-of its square given any evidence, missing values, boxes, quantiles.
+`libcirkit <https://github.com/april-tools/cirkit>`_ builds and trains circuits of many kinds. You
+can import a tree circuit with its parameters and then ask more of it: exact samples of its square
+given any evidence, missing values, boxes, quantiles.
 """
 
 # %%
@@ -15,7 +15,7 @@ of its square given any evidence, missing values, boxes, quantiles.
 #     from cirkit_exchange import describe, write
 #     write(*describe(compiled_circuit), "libcirkit_digits.safetensors")
 #
-# In one environment it is ``sub.from_cirkit(compiled_circuit)``.
+# If both libraries are in one environment, use ``sub.from_cirkit(compiled_circuit)``.
 
 import math
 from pathlib import Path

@@ -2,7 +2,7 @@
 Plots of a table
 ================
 
-What people draw of a fitted model, each in one line. Every plot takes ``ax`` and returns it.
+Common plots of a fitted model, each in one line. Every function takes ``ax`` and returns it.
 """
 
 import matplotlib.pyplot as plt
@@ -21,7 +21,7 @@ sub.plots.marginal(model, "bill_length_mm", data=table, ax=left)
 sub.plots.marginal(model, "species", data=table, given={"body_mass_g": (4500, None)}, ax=right)
 
 # %%
-# Two columns: shades are the exact joint density, dots are rows.
+# Two columns: shading is the exact joint density, dots are rows.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
 sub.plots.joint(model, "bill_length_mm", "bill_depth_mm", data=table, ax=left)

@@ -3,7 +3,7 @@
 
 Which pixels meet early matters as much as how large a model is. A quad tree cuts an image into
 quarters, until pixels are left; a Chow-Liu tree learns from data which pixels belong together; a
-linear tree reads line by line. Each is a region graph, and all else is the same.
+linear tree reads line by line. Each is a region graph; everything else stays the same.
 """
 
 # %%
@@ -43,8 +43,8 @@ for ax, (name, graph) in zip(axes, graphs.items()):
     ax.set(title=name, xticks=[], yticks=[])
 
 # %%
-# One additive model on each, with 8 units everywhere. Structure is worth more than anything else
-# here; the study ``python -m studies digits`` has five seeds, more units, and squares.
+# One additive model on each, with 8 units everywhere. The structure matters most here; the study
+# ``python -m studies digits`` has five seeds, more units, and squares.
 
 scores = {}
 for name, graph in graphs.items():
