@@ -22,7 +22,7 @@ from subtractive.tables.summaries import curve_codes
 from subtractive.tables.view import View, impossible
 
 DIGITS = 5
-INVISIBLE = 100.0  # how many times as likely trees hide the other members in a picture
+INVISIBLE = 50.0  # how many times as likely some members hide the others in a picture
 
 
 @final
@@ -105,14 +105,14 @@ class Curves:
         if self.trees is None:
             assert self.rest is not None
             return weigh_heights(self.rest.density, evidence, points, self.rest)
-        log_trees, heights = self.trees.weigh_heights(evidence, points.keys())
         if self.rest is None:
-            return log_trees, heights
-        log_trees += self.log_share
+            return self.trees.weigh_heights(evidence, points.keys())
+        log_trees = self.trees.log_weight(evidence) + self.log_share
         log_rest, others = self._weigh_rest(evidence, points, log_trees)
         whole = float(np.logaddexp(log_trees, log_rest))
-        if math.isinf(whole):
-            return whole, heights
+        if math.isinf(whole) or log_trees + math.log(INVISIBLE) < log_rest:
+            return whole, others
+        _, heights = self.trees.weigh_heights(evidence, points.keys())
         shares = math.exp(log_trees - whole), math.exp(log_rest - whole)
         return whole, {v: shares[0] * heights[v] + shares[1] * others[v] for v in points}
 

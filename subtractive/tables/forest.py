@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from subtractive.circuits.evaluation import evaluate
 from subtractive.circuits.layers import HadamardLayer, SumLayer
 from subtractive.circuits.stacking import Stack, structure
 from subtractive.densities.base import Density
@@ -21,10 +22,11 @@ from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.expectations import UnitShares, unit_shares
-from subtractive.inference.marginal import BY_ROW
+from subtractive.inference.marginal import BY_ROW, plain_leaves
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.leaf_message import LeafMessage, choose
+from subtractive.numerics.scaled import log_sum
 from subtractive.regions.folding import FoldedSchedule
 from subtractive.tables.reading import Floats
 
@@ -93,6 +95,12 @@ class Trees(NamedTuple):
         values = {v: leaf.values_at(points[v]) for v, leaf in leaves.items() if v in points}
         log_normalisers = torch.stack([member.log_partition().double() for member in members])
         return cls(stack, schedule, leaves, values, log_shares - log_normalisers)
+
+    def log_weights(self, evidence: Evidence) -> Tensor:
+        """log of the weight of evidence in each member, (m, n)."""
+        leaves = plain_leaves(self.stack, evidence)
+        root = evaluate(self.schedule, self.stack.sum_layers, leaves)
+        return self.log_shares[:, None] + log_sum(root)
 
     def weigh(self, evidence: Evidence) -> tuple[Tensor, dict[int, Tensor]]:
         """log of the weight of evidence in each member, (m, n), and coefficients of all curves.
@@ -163,6 +171,12 @@ class Forest:
         """log of the weight of evidence in all members, (m, n), and coefficients by stack."""
         answers = [trees.weigh(evidence) for trees in self.trees]
         return torch.cat([log_weight for log_weight, _ in answers]), [r for _, r in answers]
+
+    @torch.no_grad()
+    def log_weight(self, evidence: Evidence) -> float:
+        """log of the weight of evidence."""
+        logs = [trees.log_weights(evidence) for trees in self.trees]
+        return float(torch.cat(logs).logsumexp((0, 1)))
 
     @torch.no_grad()
     def weigh_heights(

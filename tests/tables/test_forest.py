@@ -184,6 +184,15 @@ def test_trees_and_other_members_together_are_the_whole(with_covariances, name):
         np.testing.assert_allclose(heights[variable], expected[variable], rtol=0, atol=1e-5)
 
 
+def test_trees_that_hardly_count_are_left_out_of_pictures_but_not_of_weights(with_covariances):
+    rare = sub.Mixture(list(with_covariances.members), weights=[0.005, 0.99, 0.005])
+    log_weight, heights = prepared(rare)._weigh_heights(GIVEN["an interval"], {0: POINTS[0]})
+    expected_weight, expected = weigh_heights(rare, GIVEN["an interval"], {0: POINTS[0]})
+    np.testing.assert_allclose(log_weight, expected_weight, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(heights[0], expected[0], rtol=0, atol=0.02 * expected[0].max())
+    assert not np.allclose(heights[0], expected[0], rtol=0, atol=1e-6)
+
+
 def test_samples_are_kept_while_an_end_is_dragged_and_not_beyond(with_covariances):
     both = {"lower": {0: -1.0, 1: -1.0}, "upper": {0: 1.0, 1: 1.0}}
     boxes = [
