@@ -1,5 +1,6 @@
 """Every kind of graph, family, layer and weight, by name: contract tests run over all of them."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -52,6 +53,11 @@ def covering(kinds):
     Greedy: next comes the kind with most pairs that are still missing; among equals, with most
     triples; among those, the first.
     """
+    return list(_covering(tuple(kinds)))
+
+
+@functools.cache
+def _covering(kinds):
     pairs, triples = _choices(kinds, 2), _choices(kinds, 3)
     chosen = []
     while pairs:
