@@ -46,6 +46,7 @@ def check_complete(folder, before):
     assert lines[1:] == [f"{number},{number**2}" for number in Sleepers().numbers]
 
 
+@pytest.mark.slow
 def test_a_pool_that_was_killed_is_resumed(tmp_path):
     command = [sys.executable, "-c", POOL, str(tmp_path)]
     pool = subprocess.Popen(command, env=ENVIRONMENT, start_new_session=True)
@@ -70,6 +71,9 @@ def test_a_pool_that_loses_a_process_says_how_to_go_on(tmp_path):
         os.kill(victim, signal.SIGKILL)
         with pytest.raises(ChildProcessError, match=r"12 runs are left .* go on with --resume"):
             execute(Sleepers(), tmp_path, progress=False, executor=pool)
+    before = records(tmp_path)
+    execute(Sleepers(), tmp_path, resume=True, progress=False)
+    check_complete(tmp_path, before)
 
 
 @pytest.mark.slow

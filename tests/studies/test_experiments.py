@@ -94,7 +94,15 @@ def test_every_experiment_is_tried():
     assert elsewhere | set(TINY) == set(EXPERIMENTS)
 
 
-@pytest.mark.parametrize("name", TINY)
+# Each has a cheaper relative: another synthetic set, other digits, other drawings of circuits.
+LONG = {"synthetic-discrete", "digits", "drawings"}
+
+
+def marked(names):
+    return [pytest.param(n, marks=pytest.mark.slow if n in LONG else []) for n in names]
+
+
+@pytest.mark.parametrize("name", marked(TINY))
 def test_tables_and_figures_are_there_and_on_the_page(results, name):
     outputs = results(name)
     names = {path.name for path in outputs.written}
@@ -116,7 +124,7 @@ def test_tables_and_figures_are_there_and_on_the_page(results, name):
     assert json.loads((outputs.folder / "config.json").read_text())["experiment"] == name
 
 
-@pytest.mark.parametrize("name", ["ring", "splines"])
+@pytest.mark.parametrize("name", [pytest.param("ring", marks=pytest.mark.slow), "splines"])
 def test_presenting_again_needs_no_run(results, name, monkeypatch):
     outputs = results(name)
     before = {path.name: path.read_bytes() for path in outputs.folder.glob("*.csv")}
@@ -134,7 +142,7 @@ def test_the_ring_has_a_film(results):
     assert float(rows[1]["least"]) <= float(rows[1]["chosen"]) <= float(rows[1]["most"])
 
 
-@pytest.mark.parametrize("name", ["synthetic-continuous", "synthetic-discrete"])
+@pytest.mark.parametrize("name", marked(["synthetic-continuous", "synthetic-discrete"]))
 def test_models_of_one_size_are_compared_with_the_truth(results, name):
     rows = table(results(name), "scores")
     assert [row["set"] for row in rows if row["model"] == "truth"] == ["rings", "banana"]

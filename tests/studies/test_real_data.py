@@ -152,7 +152,14 @@ def test_a_gaussian_is_scored_as_scipy_does(splits):
     assert mixture["parameters"] == found["parameters"] == 9
 
 
-@pytest.mark.parametrize(("kind", "epochs"), [("MAF", 3), ("NSF", 3), ("RealNVP", 15)])
+@pytest.mark.parametrize(
+    ("kind", "epochs"),
+    [
+        ("MAF", 3),
+        pytest.param("NSF", 3, marks=pytest.mark.slow),
+        pytest.param("RealNVP", 15, marks=pytest.mark.slow),
+    ],
+)
 def test_flows_learn_and_keep_the_units_of_the_data(splits, kind, epochs):
     pytest.importorskip("zuko", reason="flows are those of zuko")
     schedule = Schedule(epochs, 5e-3, 50)

@@ -196,6 +196,32 @@ def test_a_transformer_of_another_package_is_a_teacher(tmp_path):
     )
 
 
+def test_samples_go_on_after_an_interrupt_as_if_nothing_had_happened(
+    checkpoint, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sampling, "CHUNK", 10)
+    teacher = load_teacher(checkpoint)
+    whole = sample_teacher(teacher, 60, 4, folder=tmp_path / "whole", progress=False)
+    draw, drawn = sampling._draw_chunk, []
+
+    def interrupted(*arguments):
+        drawn.append(arguments)
+        if len(drawn) == 4:
+            raise KeyboardInterrupt
+        return draw(*arguments)
+
+    monkeypatch.setattr(sampling, "_draw_chunk", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sample_teacher(teacher, 60, 4, folder=tmp_path / "stopped", progress=False)
+    assert len(list((tmp_path / "stopped").glob("chunk-*.npz"))) == 3
+    resumed = sample_teacher(teacher, 60, 4, folder=tmp_path / "stopped", progress=False)
+    assert len(drawn) == 4 + 3  # what was there was not drawn again
+    assert torch.equal(resumed.tokens, whole.tokens)
+    assert torch.equal(resumed.log_prob, whole.log_prob)
+    fewer = sample_teacher(teacher, 25, 4, folder=tmp_path / "whole", progress=False)
+    assert torch.equal(fewer.tokens, whole.tokens[:25])
+
+
 PROGRAM = """
 import sys, time
 from studies.distillation import sampling
@@ -210,6 +236,7 @@ sampling.sample_teacher(load_teacher(sys.argv[1]), 500, 4, folder=sys.argv[2], p
 """
 
 
+@pytest.mark.slow
 def test_samples_go_on_after_a_kill_as_if_nothing_had_happened(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setattr(sampling, "CHUNK", 10)
     teacher = load_teacher(checkpoint)
