@@ -106,6 +106,8 @@ def test_a_loaded_density_learns_on(tmp_path):
     assert history.best_epoch > 0
 
 
+# Every change loads a family of another package in another process (io/test_registry.py).
+@pytest.mark.slow
 def test_loading_needs_only_the_file(tmp_path):
     mixed().save(tmp_path / "model")
     code = (
@@ -152,12 +154,13 @@ def test_there_are_golden_files():
     assert len(list(GOLDEN.glob("*.safetensors"))) >= 3
 
 
-def test_flipped_bits_are_refused(tmp_path):
+@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.slow)])
+def test_flipped_bits_are_refused(count, tmp_path):
     path = tmp_path / "model"
     mixed().save(path)
     content = path.read_bytes()
     generator = random.Random(0)
-    for _ in range(1000):
+    for _ in range(count):
         path.write_bytes(flip_bit(content, generator))
         with pytest.raises(sub.FileFormatError):
             sub.load(path)

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import subtractive as sub
+from subtractive.cli.main import main
 from subtractive.learning.run import Run
 from subtractive.tables import checks, estimator
 
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 def long_table(tmp_path_factory):
     """A table on which the estimator tries several models, each for many seconds."""
     random = np.random.default_rng(0)
-    x = random.normal(size=(8_000, 6))
+    x = random.normal(size=(2_000, 6))
     x[:, 1] += x[:, 0] ** 2
     path = tmp_path_factory.mktemp("long") / "table.csv"
     pd.DataFrame(x, columns=list("abcdef")).to_csv(path, index=False)
@@ -67,6 +68,18 @@ def interrupt(process, *, after):
     return out, err.replace("epoch\n", "")
 
 
+def test_an_interrupt_of_a_fit_is_said_and_nothing_is_written(tmp_path, monkeypatch, capsys):
+    rows = np.random.default_rng(0).normal(size=(100, 2))
+    pd.DataFrame(rows, columns=["a", "b"]).to_csv(tmp_path / "table.csv", index=False)
+    interrupt_in(monkeypatch, Run, "_end_epoch")
+    words = ["fit", tmp_path / "table.csv", "-o", tmp_path / "model", "--quiet", "--epochs", 2]
+    assert main([*map(str, words)]) == 130
+    said = "subtractive: interrupted: nothing was written (see --keep-partial)\n"
+    assert capsys.readouterr() == ("", said)
+    assert os.listdir(tmp_path) == ["table.csv"]
+
+
+@pytest.mark.slow
 def test_an_interrupt_ends_the_whole_fit_and_writes_nothing(long_table, tmp_path):
     target = tmp_path / "model"
     process = start(["fit", long_table, "-o", target, "--quiet"])

@@ -109,13 +109,15 @@ def test_imputation_fills_known_columns_and_leaves_the_others(name, run, folder)
     pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), filled)
 
 
-@pytest.mark.parametrize("name", ["people.csv", "people.parquet"])
+@pytest.mark.parametrize(
+    "name", ["people.csv", pytest.param("people.parquet", marks=pytest.mark.slow)]
+)
 @LEFT
 def test_every_row_of_a_table_is_asked(name, run, folder):
     """The oracle asks one row at a time, with what it holds as evidence."""
     model = sub.load(folder / "model")
     words = ["query", "model", name, "--probability", "age>50", "--mean", "age"]
-    answers = table(run(*words, "--part", "1/5"))
+    answers = table(run(*words, "--part", "1/20"))
     assert list(answers) == ["probability", "mean_age"]
     rows = people().head(len(answers))
     for number, row in enumerate(rows[["city", "owner"]].to_dict("records")):

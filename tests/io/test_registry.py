@@ -1,5 +1,6 @@
 """Classes of users in files: saved by name, found again once defined, never imported by a file."""
 
+import importlib
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -41,13 +42,6 @@ class Cosines(UnivariateFamily):
         waves = torch.cos(x * torch.tensor(self.rates, dtype=x.dtype))  # (f, n, r)
         return LeafMessage(1 + waves @ p["height"].mT, None)
 '''
-SAVE = """
-import sys, torch, subtractive as sub
-sys.path.insert(0, sys.argv[1])
-from my_package.families import Cosines
-circuit = sub.Circuit(sub.flat(2), Cosines((1.0, 2.5)), num_units=2, seed=0, dtype=torch.float64)
-sub.SquaredCircuit(circuit).save(sys.argv[2])
-"""
 LOAD = """
 import sys, torch, subtractive as sub
 sys.path.insert(0, sys.argv[1])
@@ -72,12 +66,17 @@ def run(code, *arguments):
     return done.stdout
 
 
-def test_a_family_of_another_package_is_loaded_once_its_module_is_imported(tmp_path):
+def test_a_family_of_another_package_is_loaded_once_its_module_is_imported(tmp_path, monkeypatch):
     package = tmp_path / "my_package"
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "families.py").write_text(MODULE)
-    run(SAVE, tmp_path, tmp_path / "model")
+    monkeypatch.syspath_prepend(tmp_path)
+    family = importlib.import_module("my_package.families").Cosines((1.0, 2.5))
+    circuit = sub.Circuit(sub.flat(2), family, num_units=2, seed=0, dtype=torch.float64)
+    sub.SquaredCircuit(circuit).save(tmp_path / "model")
+    for name in ("my_package", "my_package.families"):
+        sys.modules.pop(name)
     description = read_tensors(tmp_path / "model", "model")[1]
     (name,) = {entry["family"] for entry in description["density"]["circuit"]["families"]}
     assert name == "my_package.families.Cosines"

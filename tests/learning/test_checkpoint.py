@@ -263,7 +263,8 @@ def long_run(file, result):
     save_state(result, {"weights": density.state_dict(), "scores": history.valid})
 
 
-def test_a_process_killed_three_times_ends_as_an_uninterrupted_one(tmp_path):
+@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_process_that_is_killed_ends_as_an_uninterrupted_one(times, tmp_path):
     file, result = tmp_path / "run", tmp_path / "result"
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -274,7 +275,7 @@ def test_a_process_killed_three_times_ends_as_an_uninterrupted_one(tmp_path):
         torch.set_num_threads(threads)
     generator = random.Random(0)
     kills, before = 0, None
-    while kills < 3:  # a hundred in the scorecard
+    while kills < times:  # a hundred in the scorecard
         process = PROCESSES.Process(target=long_run, args=(file, result))
         process.start()
         wait_for_a_new_file(file, before, process)

@@ -102,7 +102,7 @@ def start(size, folder, task):
     return processes
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_steps_of_several_processes_equal_those_of_one(size, tmp_path):
     expected = all_cases()
     for process in start(size, tmp_path, run_cases):
@@ -255,6 +255,8 @@ def torchrun(folder, mode):
     return load_state(folder / "result")
 
 
+# Every change runs steps of two processes, and runs that are resumed (test_checkpoint.py).
+@pytest.mark.slow
 def test_torchrun_trains_and_a_restart_resumes(tmp_path):
     """Two processes, one of which dies, end where one process ends; exactly, in the slow form."""
     restarted = torchrun(tmp_path / "again", "dies")
