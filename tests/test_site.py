@@ -50,6 +50,7 @@ def build(folder, *options):
     return done.stderr
 
 
+@pytest.mark.slow  # make docs, which CI runs, complains of the same
 def test_the_pages_and_the_reference_are_built_without_a_warning(tmp_path):
     # Pages are read and every reference is resolved; the gallery is not run, nothing is written.
     assert build(tmp_path, "-b", "dummy", "-D", "plot_gallery=0") == ""
@@ -79,7 +80,8 @@ def test_links_that_lead_nowhere_are_found(tmp_path):
 
 # Of these most is not training; make docs, which CI runs, runs every script as it is.
 LONG = {"d_events_and_risk", "f_synthetic_data", "g_classification", "l_plots"}
-LONG |= {"o_torch_distributions"}
+LONG |= {"o_torch_distributions", "m_expectations", "e_anomalies", "h_digits"}
+LONG |= {"b_missing_data"}
 
 
 @pytest.mark.parametrize(
