@@ -175,19 +175,23 @@ def test_what_is_not_asked_is_none_and_what_is_observed_is_nan(find, weights):
 
 @pytest.mark.parametrize("make", [squared, monotonic, DENSITIES["regions"]])
 def test_small_blocks_of_rows_change_nothing(make, monkeypatch):
-    p, x = make(), incomplete(40)
+    p, x = make(), incomplete(12)
     whole = p.mean(x), p.impute(x)
     monkeypatch.setattr(marginal, "_BLOCK", 200)
     torch.testing.assert_close((p.mean(x), p.impute(x)), whole, rtol=0, atol=1e-12)
 
 
-GRADIENTS = ["squared", "complex", "monotonic", "mixture", "conditional", "mixed types", "regions"]
+# A mixture asks its members, and mixed types their families: these take twice as long.
+GRADIENTS = [
+    *("squared", "complex", "monotonic", "conditional", "regions"),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("mixture", "mixed types")),
+]
 
 
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_of_means_variances_and_distribution_functions_are_exact(name):
     p = DENSITIES[name]()
-    x = incomplete(4, seed=2)
+    x = incomplete(3, seed=2)
     parameters = [t for t in p.parameters() if t.requires_grad]
 
     def ask(*_):  # gradcheck moves the parameters themselves
@@ -231,7 +235,9 @@ def test_models_in_single_precision_answer_in_double(make):
     torch.testing.assert_close(q.covariance(), p.covariance(), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("graph", ["linear", "binary", "flat"])
+@pytest.mark.parametrize(
+    "graph", ["linear", *(pytest.param(g, marks=pytest.mark.slow) for g in ("binary", "flat"))]
+)
 @torch.no_grad()
 def test_hundreds_of_variables_are_asked_at_once(graph):
     p = squared(graph, d=120)

@@ -507,12 +507,13 @@ def test_a_sibling_left_out_is_found(graph):
 
 
 @pytest.mark.usefixtures("a_sibling_left_out")
+@pytest.mark.parametrize("times", [2, pytest.param(8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_a_sibling_left_out_is_found_by_counts_of_states(graph):
+def test_a_sibling_left_out_is_found_by_counts_of_states(graph, times):
     """10,000 samples are enough."""
     p = sub.SquaredCircuit(build(graph, "embedding"))
     states = all_states([NUM_STATES] * 4)
     log_probs = p.log_prob(states).detach()
-    for seed in range(8):
+    for seed in range(times):
         drawn = p.sample(10_000, generator=seeded(seed))
         assert chi_square_p_value(drawn, states, log_probs) < LEVEL
