@@ -19,7 +19,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 
 # A busy machine is slow, not wrong. Check 14 of the scorecard tries a thousand examples of each.
-PATIENT = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("local", PATIENT)
 settings.register_profile("ci", PATIENT, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")

@@ -47,7 +47,7 @@ def quick(**settings: object) -> sub.SubtractiveMixture:
     )
 
 
-def table_nodes(column: object, fine: int = 10) -> tuple[np.ndarray, np.ndarray]:
+def table_nodes(column: object, fine: int = 10, tails: int = 80) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights that integrate over all numbers of a column, in the units of the table.
 
     Panels end at the knots of its transform; beyond them numbers are replaced by logarithms of
@@ -63,7 +63,7 @@ def table_nodes(column: object, fine: int = 10) -> tuple[np.ndarray, np.ndarray]
     edges = np.interp(places, np.arange(len(knots)), knots)
     half = np.diff(edges)[:, None] / 2
     parts = [((edges[:-1, None] + half * (at + 1)).ravel(), (half * weight).ravel())]
-    logs = np.linspace(0, 40, 80 * fine + 1)
+    logs = np.linspace(0, 40, tails * fine + 1)
     half = np.diff(logs)[:, None] / 2
     t, dt = (logs[:-1, None] + half * (at + 1)).ravel(), (half * weight).ravel()
     unit = float(np.diff(knots).mean())

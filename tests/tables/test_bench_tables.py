@@ -106,7 +106,7 @@ BOUNDS = {log_normal: (0, np.inf), capped: (-np.inf, 1), zeros: (0, np.inf), bou
 @pytest.fixture(scope="module", params=TABLES, ids=lambda make: make.__name__)
 def fitted(request):
     frame = request.param(np.random.default_rng(0))
-    model = sub.SubtractiveMixture(4, max_epochs=25, structure="chow-liu", random_state=0)
+    model = sub.SubtractiveMixture(4, max_epochs=10, structure="chow-liu", random_state=0)
     return request.param, frame, model.fit(frame)
 
 
@@ -155,7 +155,7 @@ def ordinary():
     """A model of rows without any that is far away, these rows, and others."""
     random = np.random.default_rng(3)
     frame, test = pair(random, 400), pair(random, 400)
-    model = sub.SubtractiveMixture(4, max_epochs=25, structure="chow-liu", random_state=0)
+    model = sub.SubtractiveMixture(4, max_epochs=10, structure="chow-liu", random_state=0)
     return model.fit(frame), frame, test
 
 
@@ -173,7 +173,7 @@ def test_a_row_at_165_standard_deviations_decides_nothing(part, ordinary):
     chosen = frame.index[held_out if part == "validation" else ~held_out][0]
     frame.loc[chosen, "x"] = 165.0
     assert (
-        sub.SubtractiveMixture(4, max_epochs=25, structure="chow-liu", random_state=0)
+        sub.SubtractiveMixture(4, max_epochs=10, structure="chow-liu", random_state=0)
         .fit(frame)
         .score(test)
         > plain - 0.2

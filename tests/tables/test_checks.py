@@ -7,7 +7,7 @@ import subtractive as sub
 
 # Nothing is expected to fail. One check skips itself: that of array-API input, which is off
 # unless SCIPY_ARRAY_API is set before scipy is imported.
-QUICK = sub.SubtractiveMixture(4, max_epochs=3)
+QUICK = sub.SubtractiveMixture(3, max_epochs=2, structure="binary")
 ESTIMATORS = [
     QUICK,
     sub.SubtractiveClassifier(QUICK),
@@ -16,6 +16,8 @@ ESTIMATORS = [
 ]
 # The same class with other models inside: the contract hardly depends on them.
 OTHERS = [
+    sub.SubtractiveMixture(4, max_epochs=3),
+    sub.SubtractiveClassifier(sub.SubtractiveMixture(4, max_epochs=3)),
     sub.SubtractiveMixture(3, max_epochs=2, structure="linear", n_structures=2),
     sub.SubtractiveMixture(3, max_epochs=2, kind="monotonic", structure="flat"),
 ]

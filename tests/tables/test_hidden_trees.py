@@ -31,9 +31,13 @@ def frame_of(count=600, seed=0):
     return pd.DataFrame({"group": group, "place": place + random.normal(size=count), "size": size})
 
 
+# Trained briefly; real tables are learned to the end where slow tests run.
+BRIEF = {"effort": 20, "max_epochs": 3, "random_state": 0}
+
+
 @pytest.fixture(scope="module")
 def fitted():
-    return sub.SubtractiveMixture(effort=20, random_state=0).fit(frame_of())
+    return sub.SubtractiveMixture(**BRIEF).fit(frame_of())
 
 
 def test_a_mixed_table_is_a_mixture_of_trees_and_a_broad_component(fitted):
@@ -60,7 +64,7 @@ def test_the_score_of_the_history_is_that_of_held_out_rows(fitted):
 
 def test_the_same_seed_gives_the_same_model():
     frame = frame_of(200)
-    one, two = (sub.SubtractiveMixture(effort=60, random_state=3).fit(frame) for _ in "ab")
+    one, two = (sub.SubtractiveMixture(**BRIEF).fit(frame) for _ in "ab")
     np.testing.assert_allclose(one.score_samples(frame), two.score_samples(frame), rtol=1e-12)
 
 
@@ -71,7 +75,7 @@ def test_one_row_far_away_changes_little(where, fitted):
     held_out = set(validation_rows(fitted, frame)[0].index)
     row = next(k for k in range(len(frame)) if (k in held_out) == (where == "validation"))
     frame.loc[row, "place"] = 4000.0
-    model = sub.SubtractiveMixture(effort=20, random_state=0).fit(frame)
+    model = sub.SubtractiveMixture(**BRIEF).fit(frame)
     assert abs(model.score(fresh) - fitted.score(fresh)) < 0.02 * 3  # columns
     assert model.score_samples(frame.loc[[row]])[0] > -60
 

@@ -111,7 +111,7 @@ def use(model, path):
     model.partial_fit(own)
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(400, marks=pytest.mark.slow)])
 def test_forged_schemas_are_refused_or_those_of_other_models(fitted, tmp_path, count):
     """The checksum is right, as an attacker's would be."""
     path = tmp_path / "model"

@@ -225,11 +225,12 @@ def test_a_receipt_without_a_table_has_the_remembered_counts(model, tmp_path):
         assert one.ask("P(rain = 0 | city = Rome, rooms = 2)").rows is None
 
 
-def test_counts_of_cells_are_those_of_the_rows():
+@pytest.mark.parametrize("count", [15, pytest.param(50, marks=pytest.mark.slow)])
+def test_counts_of_cells_are_those_of_the_rows(count):
     """Any interval or list of one or two columns lies between counts of whole cells."""
     fitted = quick().fit(FRAME)
     random = np.random.default_rng(0)
-    for _ in range(50):
+    for _ in range(count):
         low, high = np.sort(random.normal(40, 8, 2)).round()
         cities = random.choice(["Oslo", "Bergen", "Rome"], 2, replace=False).tolist()
         receipt = fitted.ask(f"P({low:g} <= age <= {high:g} | city = {' or '.join(cities)})")

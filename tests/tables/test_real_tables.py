@@ -38,8 +38,8 @@ def split(name, most=10**6):
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_fits_as_it_comes_and_scores_finitely(name):
     train, test = split(name, 1000)
-    model = sub.SubtractiveMixture(4, max_epochs=2, random_state=0).fit(train)
-    assert np.isfinite(model.score_samples(test.head(500))).all()
+    model = sub.SubtractiveMixture(4, max_epochs=1, random_state=0).fit(train)
+    assert np.isfinite(model.score_samples(test.head(200))).all()
     draws = model.sample(200, random_state=0)
     assert list(draws.columns) == list(train.columns)
     numbers = [n for n in train.select_dtypes("number") if n in model.schema_.place]
@@ -54,8 +54,8 @@ SETTINGS = {
     "squares": {"n_components": 4, "max_epochs": 1, "structure": "chow-liu"},
     "defaults": {"effort": 0.5},
 }
-CHEAP = {("squares", name) for name in ("weather", "titanic", "cars", "magic")}
-CHEAP |= {("defaults", name) for name in ("survey", "cars", "airquality", "weather")}
+CHEAP = {("squares", name) for name in ("titanic", "magic")}
+CHEAP |= {("defaults", name) for name in ("survey", "airquality")}
 CASES = [
     pytest.param(*case, marks=() if case in CHEAP else pytest.mark.slow)
     for case in itertools.product(SETTINGS, TABLES)
@@ -97,6 +97,7 @@ def test_random_questions_about_the_weather_are_answered_as_by_held_out_rows(wea
     assert model.check(test).share >= LEAST_SHARE
 
 
+@pytest.mark.slow
 def test_intervals_hold_as_many_held_out_cells_as_they_say(weather):
     model, _, test = weather
     inside = []
@@ -121,14 +122,15 @@ def test_education_and_its_number_determine_each_other():
     path = ROOT / "mixed" / "adult_train.csv.gz"
     if not path.is_file():
         pytest.skip("needs adult")
-    found = {str(rule) for rule in sub.tables.functional_dependencies(pd.read_csv(path))}
+    found = {
+        str(rule) for rule in sub.tables.functional_dependencies(pd.read_csv(path, nrows=4000))
+    }
     assert {"education determines education.num", "education.num determines education"} <= found
 
 
-@pytest.mark.parametrize(
-    ("name", "column"),
-    [("survey", "Height"), pytest.param("cars", "Weight_in_lbs", marks=pytest.mark.slow)],
-)
+# Every change runs its small form, test_one_row_far_away_changes_little of hidden trees.
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "column"), [("survey", "Height"), ("cars", "Weight_in_lbs")])
 def test_one_row_at_a_thousand_standard_deviations_changes_little(name, column):
     """In training, validation or test; these tables are learned long before the time is over."""
     train, test = split(name)

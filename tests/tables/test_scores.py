@@ -31,8 +31,8 @@ EACH = set(zip(STRUCTURES, itertools.cycle(KINDS), strict=False))
 def test_a_density_of_two_columns_in_large_units_integrates_to_one(kind, structure):
     array = np.column_stack([NUMBERS, 1e-3 * RANDOM.normal(size=200) + 1e-8 * NUMBERS])
     model = quick(kind=kind, structure=structure, max_epochs=3).fit(array)
-    first, weight = table_nodes(model.schema_.variables[0], fine=1)
-    second, other = table_nodes(model.schema_.variables[1], fine=1)
+    first, weight = table_nodes(model.schema_.variables[0], fine=1, tails=30)
+    second, other = table_nodes(model.schema_.variables[1], fine=1, tails=30)
     grid = np.array(list(itertools.product(first, second)))
     total = np.exp(model.score_samples(grid)) @ np.outer(weight, other).ravel()
     np.testing.assert_allclose(total, 1.0, rtol=0, atol=1e-6)
@@ -84,7 +84,7 @@ def mixed(request):
 @pytest.fixture(scope="module")
 def joint(mixed):
     """The rows of a grid over all states, with their exact masses by quadrature."""
-    ages, weights = table_nodes(mixed.schema_.column("age"), fine=3)
+    ages, weights = table_nodes(mixed.schema_.column("age"), fine=3, tails=30)
     rows = all_rows(ages)
     mass = np.exp(mixed.score_samples(rows)) * np.tile(weights, 42)
     return rows, mass
@@ -148,7 +148,7 @@ def test_means_and_covariances_are_integrals(mixed, joint):
 def test_a_column_with_a_single_bound_has_a_mean():
     frame = pd.DataFrame({"x": np.abs(NUMBERS), "y": NUMBERS**2})
     model = quick(schema={"x": sub.tables.Continuous(0)}).fit(frame)
-    x, weights = table_nodes(model.schema_.column("x"))
+    x, weights = table_nodes(model.schema_.column("x"), fine=3)
     mass = np.exp(model.marginal(["x"]).score_samples(pd.DataFrame({"x": x}))) * weights
     np.testing.assert_allclose(model.mean()["x"], mass @ x, rtol=1e-7, atol=0)
     assert np.isfinite(model.cov()).all(axis=None)

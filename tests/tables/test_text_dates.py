@@ -33,7 +33,14 @@ def test_no_text_breaks_the_search(texts):
         assert format_dates(parse_dates(np.array(texts, dtype=object), fmt), fmt).tolist() == texts
 
 
-@pytest.mark.parametrize("fmt", ["%Y-%m-%d", "%d.%m.%Y", "%Y-%m-%dT00:00:00+02:00"])
+@pytest.mark.parametrize(
+    "fmt",
+    [
+        pytest.param("%Y-%m-%d", marks=pytest.mark.slow),
+        "%d.%m.%Y",
+        pytest.param("%Y-%m-%dT00:00:00+02:00", marks=pytest.mark.slow),
+    ],
+)
 def test_a_column_of_dates_as_text_is_modelled_as_dates(fmt, tmp_path):
     frame = pd.DataFrame({"day": DAYS.dt.strftime(fmt), "warm": WARM})
     frame.loc[::10, "day"] = None
@@ -81,7 +88,7 @@ def test_dates_may_be_declared_categories():
     assert model.schema_.column("day").values == ("2020-01-01", "2020-02-01")
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Oslo"])
+@pytest.mark.parametrize("zone", [pytest.param("UTC", marks=pytest.mark.slow), "Europe/Oslo"])
 def test_times_with_zones_come_back_with_their_zone(zone):
     moments = DAYS.dt.tz_localize("UTC").dt.tz_convert(zone) + pd.Timedelta("90min")
     frame = pd.DataFrame({"at": moments, "warm": WARM})
