@@ -47,34 +47,32 @@ def _choices(kinds, count):
     return {some for kind in kinds for some in itertools.combinations(enumerate(kind), count)}
 
 
-def covering(kinds):
+def covering(kinds, together=2):
     """Few of the kinds, in which every pair of choices that occurs in all of them occurs.
 
-    Greedy: next comes the kind with most pairs that are still missing; among equals, with most
-    triples; among those, the first.
+    Or every single choice, or so many ``together``. Greedy: next comes the kind with most pairs
+    that are still missing; among equals, with most triples; among those, the first.
     """
-    return list(_covering(tuple(kinds)))
+    return list(_covering(tuple(kinds), together))
 
 
 @functools.cache
-def _covering(kinds):
-    pairs, triples = _choices(kinds, 2), _choices(kinds, 3)
+def _covering(kinds, together):
+    pairs, triples = _choices(kinds, together), _choices(kinds, together + 1)
+    of_kind = {k: (_choices([k], together), _choices([k], together + 1)) for k in kinds}
     chosen = []
     while pairs:
         chosen.append(
-            max(
-                kinds,
-                key=lambda k: (len(pairs & _choices([k], 2)), len(triples & _choices([k], 3))),
-            )
+            max(kinds, key=lambda k: (len(pairs & of_kind[k][0]), len(triples & of_kind[k][1])))
         )
-        pairs -= _choices(chosen[-1:], 2)
-        triples -= _choices(chosen[-1:], 3)
+        pairs -= of_kind[chosen[-1]][0]
+        triples -= of_kind[chosen[-1]][1]
     return chosen
 
 
-def every_kind(names, kinds):
+def every_kind(names, kinds, together=2):
     """Run a test on a covering set of kinds, and on all others where slow tests run."""
-    few = set(covering(kinds))
+    few = set(covering(kinds, together))
     return pytest.mark.parametrize(
         names,
         [pytest.param(*kind, marks=[] if kind in few else [pytest.mark.slow]) for kind in kinds],

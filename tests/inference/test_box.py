@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from oracles import all_states
-from registry import CONTINUOUS, DISCRETE, GRAPHS, NUM_STATES, build
+from registry import CONTINUOUS, DISCRETE, GRAPHS, NUM_STATES, build, every_kind
 from scipy import stats
 
 import subtractive as sub
@@ -85,8 +85,11 @@ def test_a_box_and_its_complement_sum_to_one(make):
         torch.testing.assert_close(sum(parts).item(), 1.0, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("family", [*CONTINUOUS, *DISCRETE])
+@every_kind(
+    ("graph", "family"),
+    list(itertools.product(GRAPHS, [*CONTINUOUS, *DISCRETE])),
+    together=1,
+)
 @torch.no_grad()
 def test_larger_boxes_are_more_probable_and_never_certain_beyond_one(graph, family):
     p = squared(graph, family, weights="complex", outputs=3)

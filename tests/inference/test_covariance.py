@@ -1,11 +1,12 @@
 """Covariances as second derivatives of a cumulant generating function."""
 
+import itertools
 import math
 
 import pytest
 import torch
 from oracles import all_states
-from registry import FAMILIES, GRAPHS, NUM_STATES, build, points
+from registry import FAMILIES, GRAPHS, NUM_STATES, build, every_kind, points
 
 import subtractive as sub
 from subtractive.inference import covariance as module
@@ -69,8 +70,7 @@ def test_a_gaussian_has_the_covariance_it_is_made_of(given):
         torch.testing.assert_close(p.variance(given), expected.diagonal(), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("graph", GRAPHS)
+@every_kind(("graph", "family"), list(itertools.product(GRAPHS, FAMILIES)), together=1)
 def test_a_tilt_of_zero_changes_nothing(graph, family):
     circuit = build(graph, family, weights="positive", d=3)
     x = points(family, 1, 3)

@@ -1,11 +1,12 @@
 """Entropies and divergences by samples, overlaps by inner products."""
 
+import itertools
 import math
 
 import pytest
 import torch
 from oracles import all_states, grid
-from registry import GRAPHS, NUM_STATES, WEIGHTS, axis, build
+from registry import GRAPHS, NUM_STATES, WEIGHTS, axis, build, every_kind
 
 import subtractive as sub
 from subtractive.inference.divergence import estimate
@@ -108,9 +109,10 @@ def test_an_estimate_is_a_mean_and_its_standard_error():
     torch.testing.assert_close(error, math.sqrt(14 / 3 / 4), rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("family", ["gaussian", "spline", "embedding", "binomial"])
-@pytest.mark.parametrize("graph", GRAPHS)
+@every_kind(
+    ("graph", "family", "weights"),
+    list(itertools.product(GRAPHS, ["gaussian", "spline", "embedding", "binomial"], WEIGHTS)),
+)
 @torch.no_grad()
 def test_the_overlap_is_a_normalised_integral(graph, family, weights):
     first, second = (build(graph, family, weights=weights, d=2, seed=seed) for seed in (0, 1))

@@ -7,7 +7,7 @@ import mpmath
 import pytest
 import torch
 from oracles import gauss_legendre, grid, input_of_region, layer_of_region, mp_log_partition
-from registry import DISCRETE, FAMILIES, GRAPHS, LAYERS, WEIGHTS, build, domain
+from registry import DISCRETE, FAMILIES, GRAPHS, LAYERS, WEIGHTS, build, domain, every_kind
 
 import subtractive as sub
 
@@ -32,7 +32,7 @@ def brute_force(first, second, family, d):
     return (left.mT * w) @ right.conj()
 
 
-@pytest.mark.parametrize(("graph", "family", "layer", "weights"), KINDS)
+@every_kind(("graph", "family", "layer", "weights"), KINDS)
 @torch.no_grad()
 def test_inner_products_are_sums_over_the_domain(graph, family, layer, weights):
     d = 3 if family in DISCRETE else 2

@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 from oracles import mp_log_partition
-from registry import DISCRETE, FAMILIES, GRAPHS, LAYERS, WEIGHTS, build, domain
+from registry import DISCRETE, FAMILIES, GRAPHS, LAYERS, WEIGHTS, build, domain, every_kind
 
 import subtractive as sub
 from subtractive.inference import partition
@@ -149,7 +149,7 @@ def test_z_is_only_perturbed_where_something_is_negative(monkeypatch):
     assert perturbed
 
 
-@pytest.mark.parametrize(
+@every_kind(
     ("graph", "family", "weights"), list(itertools.product(GRAPHS, FAMILIES, ["real", "complex"]))
 )
 @torch.no_grad()
@@ -191,9 +191,7 @@ def test_narrow_gaussians_in_many_variables_stay_finite():
     torch.testing.assert_close(log_square_partition(circuit).item(), expected, rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("family", FAMILIES)
+@every_kind(("family", "layer", "weights"), list(itertools.product(FAMILIES, LAYERS, WEIGHTS)))
 def test_gradients_are_exact(family, layer, weights):
     circuit = build("nested", family, layer=layer, weights=weights, outputs=2, d=3)
     circuit.forward = lambda: log_square_partition(circuit)

@@ -77,7 +77,9 @@ def test_samples_are_quantiles_of_the_uniform_numbers(graph, family, layer, weig
     check_undone(sub.SquaredCircuit(circuit), nothing(20, 4))
 
 
-@every_kind(("graph", "family", "layer"), list(itertools.product(GRAPHS, INVERTED, LAYERS)))
+@every_kind(
+    ("graph", "family", "layer"), list(itertools.product(GRAPHS, INVERTED, LAYERS)), together=1
+)
 def test_samples_given_other_things_in_each_row_are_quantiles_too(graph, family, layer):
     weights = "complex" if layer == "hadamard" else "real"
     circuit = build(graph, family, layer=layer, weights=weights, outputs=2)
@@ -89,8 +91,7 @@ def test_samples_given_other_things_in_each_row_are_quantiles_too(graph, family,
 MIXED = [sub.Gaussian(), sub.Embedding(4), sub.Spline(5, domain=(0.0, 2.0)), sub.Binomial(6)]
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize("graph", GRAPHS)
+@every_kind(("graph", "layer"), list(itertools.product(GRAPHS, LAYERS)), together=1)
 def test_continuous_and_discrete_variables_may_meet(graph, layer):
     circuit = sub.Circuit(
         GRAPHS[graph](4),
@@ -121,8 +122,11 @@ def test_one_variable(family, units):
     check_undone(sub.SquaredCircuit(circuit), nothing(200, 1))
 
 
-@pytest.mark.parametrize("family", [name for name in INVERTED if name != "rbf"])
-@pytest.mark.parametrize("graph", GRAPHS)
+@every_kind(
+    ("graph", "family"),
+    list(itertools.product(GRAPHS, [name for name in INVERTED if name != "rbf"])),
+    together=1,
+)
 def test_one_unit(graph, family):
     check_undone(sub.SquaredCircuit(build(graph, family, num_units=1)), nothing(20, 4))
 
@@ -311,8 +315,7 @@ def test_a_mixture_gives_every_row_to_a_member_that_can_have_it():
     assert ((drawn[1::2, 1] > 2) & (drawn[1::2, 1] < 3)).all()
 
 
-@pytest.mark.parametrize("order", [0, 1, 3])
-@pytest.mark.parametrize("graph", GRAPHS)
+@every_kind(("graph", "order"), list(itertools.product(GRAPHS, [0, 1, 3])), together=1)
 def test_samples_never_leave_the_domain_of_a_spline(graph, order):
     family = sub.Spline(7, order=order, domain=(-0.1, 0.3))
     circuit = sub.Circuit(
@@ -348,7 +351,9 @@ BIG = {
 }
 
 
-@pytest.mark.parametrize("name", BIG)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n == "binary" else []) for n in BIG]
+)
 @torch.no_grad()
 def test_hundreds_of_variables_keep_their_dependence(name):
     circuit = sub.Circuit(

@@ -176,7 +176,7 @@ def additive(graph, family, *, layer="hadamard", outputs=1, d=3, units=3):
 ADDITIVE = [*itertools.product(GRAPHS, ["hadamard"]), ("nested", "kronecker")]
 
 
-@every_kind(("place", "family"), list(itertools.product(ADDITIVE, NON_NEGATIVE)))
+@every_kind(("place", "family"), list(itertools.product(ADDITIVE, NON_NEGATIVE)), together=1)
 def test_samples_of_additive_circuits(place, family):
     """10,000 samples."""
     graph, layer = place

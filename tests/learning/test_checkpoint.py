@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import itertools
 import multiprocessing
 import os
 import random
@@ -10,6 +11,7 @@ import time
 
 import pytest
 import torch
+from registry import every_kind
 
 import subtractive as sub
 from subtractive.io.files import write_tensors
@@ -88,8 +90,7 @@ def uninterrupted(name):
     return whole, train(whole, max_epochs=4, **OPTIONS[name])
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.parametrize("steps", [1, 9, 20])
+@every_kind(("steps", "name"), list(itertools.product([9, 1, 20], OPTIONS)), together=1)
 def test_a_resumed_run_ends_as_an_uninterrupted_one(steps, name, tmp_path, monkeypatch):
     file, options = tmp_path / "run", {"max_epochs": 4, **OPTIONS[name]}
     with monkeypatch.context() as broken:
