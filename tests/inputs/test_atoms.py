@@ -348,7 +348,7 @@ def test_rows_learn_the_probability_of_an_atom():
     x[:100, 0] = 0.25
     family = sub.WithAtoms(sub.Gaussian(), (0.25,))
     density = sub.SquaredCircuit(sub.Circuit(sub.flat(2), family, num_units=4, seed=0))
-    sub.fit(density, x, max_epochs=100, progress=False)
+    sub.fit(density, x, max_epochs=40, progress=False)
     found = density.probability({0: (0.25, 0.25)}).item()
     assert found == pytest.approx(0.25, abs=0.05)
 

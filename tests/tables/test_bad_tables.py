@@ -288,7 +288,10 @@ EXTREMES = {
 }
 
 
-@pytest.mark.parametrize("structure", ["auto", "binary", "flat"])
+# Of itself "auto" tries trees and mixtures.
+@pytest.mark.parametrize(
+    "structure", ["auto", *(pytest.param(s, marks=pytest.mark.slow) for s in ("binary", "flat"))]
+)
 @pytest.mark.parametrize("table", EXTREMES.values(), ids=EXTREMES)
 def test_extreme_tables_have_finite_scores_and_samples(table, structure):
     model = quick(structure=structure, max_epochs=2).fit(table)

@@ -138,7 +138,17 @@ def test_distribution_functions_given_an_interval_are_quotients_of_probabilities
     np.testing.assert_allclose(fitted.cdf("b", places, given=given), levels, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN)
+# Their densities are asked here; all distribution functions are asked above.
+FEW = ("an interval with an atom", "a category as well")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(given, marks=[] if name in FEW else pytest.mark.slow, id=name)
+        for name, given in GIVEN.items()
+    ],
+)
 def test_marginals_given_an_interval_are_those_of_distribution_functions(given, fitted):
     found = fitted.marginals(given=given)
     some = found[found["column"] == "b"]
@@ -155,15 +165,19 @@ def test_marginals_given_an_interval_are_those_of_distribution_functions(given, 
         assert shares["x"] == pytest.approx(expected, abs=1e-5)
 
 
-def test_two_and_three_intervals_are_answered(fitted):
+def test_two_intervals_are_answered(fitted):
     given = {"a": (0.0, 2.0), "b": (None, 1.5)}
     expected = fitted.probability({**given, "kind": "x"}) / fitted.probability(given)
     found = fitted.marginals(given=given)
     share = found[(found["column"] == "kind") & (found["value"] == "x")]["probability"].iloc[0]
     assert share == pytest.approx(expected, abs=1e-3)
-    more = {**given, "c": (-0.5, 2.0)}
-    drawn = fitted.sample(4000, given=more, random_state=0)
-    # Four standard errors of the difference of the means of 4,000 and of 500 samples.
-    error = 4 * drawn["d"].std() * np.sqrt(1 / 4000 + 1 / 500)
+
+
+@pytest.mark.parametrize("count", [1000, pytest.param(4000, marks=pytest.mark.slow)])
+def test_three_intervals_are_answered(count, fitted):
+    more = {"a": (0.0, 2.0), "b": (None, 1.5), "c": (-0.5, 2.0)}
+    drawn = fitted.sample(count, given=more, random_state=0)
+    # Four standard errors of the difference of the means of so many and of 500 samples.
+    error = 4 * drawn["d"].std() * np.sqrt(1 / count + 1 / 500)
     assert fitted.mean(given=more)["d"] == pytest.approx(drawn["d"].mean(), abs=error)
     assert 0 < fitted.quantiles([0.5], given=more)["a"].iloc[0] < 2

@@ -176,7 +176,7 @@ def test_a_conditional_scores_what_is_inside_by_the_joint(model):
 
 def test_boxes_of_full_covariances_are_answered():
     covariance = np.array([[1.0, 0.6, 0.2], [0.6, 2.0, -0.3], [0.2, -0.3, 0.5]])
-    array = RANDOM.multivariate_normal(np.zeros(3), covariance, 2000)
+    array = RANDOM.multivariate_normal(np.zeros(3), covariance, 500)
     model = sub.SubtractiveMixture(1, structure="flat", random_state=0, max_epochs=3).fit(array)
     mean, fitted = model.mean().to_numpy(), model.cov().to_numpy()
     two = model.probability({0: (0, 1), 1: (None, 0.5)})
