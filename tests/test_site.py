@@ -50,7 +50,6 @@ def build(folder, *options):
     return done.stderr
 
 
-@pytest.mark.slow  # make docs, which CI runs, complains of the same
 def test_the_pages_and_the_reference_are_built_without_a_warning(tmp_path):
     # Pages are read and every reference is resolved; the gallery is not run, nothing is written.
     assert build(tmp_path, "-b", "dummy", "-D", "plot_gallery=0") == ""
