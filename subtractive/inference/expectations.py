@@ -20,9 +20,7 @@ from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors, TestFunctions
-from subtractive.inputs.gaussian import Gaussian
 from subtractive.inputs.layer import InputLayer
-from subtractive.inputs.multivariate_gaussian import RegionGaussian
 from subtractive.inputs.test_functions import together
 from subtractive.numerics.leaf_message import LeafMessage, relative_values
 from subtractive.numerics.scaled import log_sum
@@ -137,43 +135,6 @@ def _of_regions(
     for answer, (region, one) in zip(found, asked.items(), strict=True):
         result[region] = [answer[:, : one.count]]
     return result
-
-
-class UnitShares(NamedTuple):
-    """The density of a variable: Σ_i r_i f_i / ∫ f_i."""
-
-    family: InputFamily
-    tensors: Tensors  # (1, i, ...) each
-    shares: Tensor  # r, (n, i), which sum to one
-
-
-def gaussian_unit_shares(circuit: Circuit, evidence: Evidence) -> dict[int, UnitShares] | None:
-    """Of each variable of |c|² given one row, where all inputs have full covariances.
-
-    Products of two Gaussians are units, too, whose shares may be negative.
-    """
-    if not all(isinstance(layer.family, RegionGaussian) for layer in circuit.input_layers):
-        return None
-    found: dict[int, UnitShares] = {}
-
-    def look(region: int, environment: Tensor) -> None:
-        layer, place = circuit.input_of(region)
-        scope = list(layer.scopes[place.start])
-        observed = evidence.pattern(scope)
-        assert isinstance(layer.family, RegionGaussian)
-        p = layer.tensors(place, torch.float64)
-        real = environment.real if environment.is_complex() else environment
-        products = layer.family.products(p, real, evidence.x[:, scope].double(), observed)
-        shares = products.weights / products.weights.sum(-1, keepdim=True)
-        scales = products.covariance.diagonal(dim1=-2, dim2=-1).sqrt()  # (P, u)
-        rest = [variable for variable, seen in zip(scope, observed, strict=True) if not seen]
-        for at, variable in enumerate(rest):
-            own = {"mean": products.mean[..., at], "log_scale": scales[None, :, at].log()}
-            found[variable] = UnitShares(Gaussian(), own, shares)
-
-    for _, schedule in blocks(circuit, evidence, square_leaf):
-        descend(inside(circuit, schedule, evidence), look)
-    return found
 
 
 def as_row(numbers: object, name: str) -> Tensor:

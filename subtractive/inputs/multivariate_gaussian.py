@@ -27,6 +27,7 @@ from subtractive.inputs.normals import (
     Pairs,
     Partial,
     cholesky_factor,
+    conditional_normals,
     conditional_scales,
     log_normal,
     log_overlaps,
@@ -168,9 +169,8 @@ class RegionGaussian(MultivariateFamily):
         observed: Sequence[bool],
         functions: Sequence[TestFunctions | None],
     ) -> list[Tensor | None]:
-        mean, factor = observe(self.full(p), x[None], observed).conditional
-        scales = factor[0].square().sum(-1).sqrt()  # (i, u)
-        return _expectations_of_each(observed, functions, shares, mean[0].movedim(-1, 0), scales)
+        mean, scales = conditional_normals(self.full(p), x, observed)
+        return _expectations_of_each(observed, functions, shares, mean, scales)
 
     def products(
         self, p: Tensors, environment: Tensor, x: Tensor, observed: Sequence[bool]

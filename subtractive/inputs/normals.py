@@ -234,3 +234,9 @@ def observe(p: Tensors, x: Tensor, observed: Sequence[bool]) -> Partial:
     mean = p["mean"][..., rest, None] + link @ white  # (f, i, u, n)
     conditional = Normals(mean, factor[..., split:, split:])
     return Partial(log_normal(marginal, white).mT, conditional)
+
+
+def conditional_normals(p: Tensors, x: Tensor, observed: Sequence[bool]) -> tuple[Tensor, Tensor]:
+    """Of one region, given what is observed in x (n, s): means (n, i, u), deviations (i, u)."""
+    mean, factor = observe(p, x[None], observed).conditional  # (1, i, u, n), (1, i, u, u)
+    return mean[0].movedim(-1, 0), factor[0].square().sum(-1).sqrt()

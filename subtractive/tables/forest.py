@@ -21,8 +21,9 @@ from subtractive.densities.base import Density
 from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.inference.evidence import Evidence
-from subtractive.inference.expectations import UnitShares, unit_shares
+from subtractive.inference.expectations import unit_shares
 from subtractive.inference.marginal import BY_ROW, plain_leaves
+from subtractive.inference.unit_marginals import UnitShares
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.leaf_message import LeafMessage, choose

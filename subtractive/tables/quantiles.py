@@ -44,6 +44,7 @@ class Distributions:
     """The distribution functions of all variables, given that a box of evidence holds."""
 
     def __init__(self, density: Density, evidence: Evidence) -> None:
+        self.families = density.families
         parts = [one_box(evidence, box) for box in range(len(evidence))]
         self.boxes = [_Box(density, part) for part in parts]
         self.shares = np.ones(1)
@@ -59,6 +60,24 @@ class Distributions:
             for variable, heights in _of_box(box, points).items():
                 result[variable] += share * heights
         return result
+
+    def quantile_codes(self, variables: Sequence[int], levels: Floats) -> dict[int, Floats]:
+        """The codes (q,) at which the distribution functions of variables reach levels (q,)."""
+        points = {}
+        for variable in variables:
+            atoms = np.array(self.families[variable].atoms)
+            # A jump at an atom is between two neighbouring numbers.
+            points[variable] = np.unique([*_FIRST, *atoms, *np.nextafter(atoms, -np.inf)])
+        brackets: dict[int, Floats] = {}
+        for _ in range(_MOST_ROUNDS):
+            for variable, found in self.cumulative(points).items():
+                before = brackets.get(variable)
+                brackets[variable] = _brackets(points[variable], found, levels, before)
+            wide = {v: b for v, b in brackets.items() if (b[1] - b[0]).max() > _WIDTH}
+            points = {v: np.unique(_beside(bracket, levels)) for v, bracket in wide.items()}
+            if not points:
+                break
+        return {variable: brackets[variable][1] for variable in variables}
 
 
 @final
@@ -97,28 +116,6 @@ def _of_box(box: _Box, points: Mapping[int, Floats]) -> dict[int, Floats]:
             found, low, high = np.split(answer[0].numpy(), [-2, -1])
             heights[variable] = np.clip((found - low) / (high - low), 0.0, 1.0)
     return heights
-
-
-def quantile_codes(
-    density: Density, evidence: Evidence, variables: Sequence[int], levels: Floats
-) -> dict[int, Floats]:
-    """The codes (q,) at which the distribution functions of variables reach levels (q,)."""
-    points = {}
-    for variable in variables:
-        atoms = np.array(density.families[variable].atoms)
-        # A jump at an atom is between two neighbouring numbers.
-        points[variable] = np.unique([*_FIRST, *atoms, *np.nextafter(atoms, -np.inf)])
-    brackets: dict[int, Floats] = {}
-    distributions = Distributions(density, evidence)
-    for _ in range(_MOST_ROUNDS):
-        for variable, found in distributions.cumulative(points).items():
-            before = brackets.get(variable)
-            brackets[variable] = _brackets(points[variable], found, levels, before)
-        wide = {v: b for v, b in brackets.items() if (b[1] - b[0]).max() > _WIDTH}
-        points = {v: np.unique(_beside(bracket, levels)) for v, bracket in wide.items()}
-        if not points:
-            break
-    return {variable: brackets[variable][1] for variable in variables}
 
 
 def _brackets(points: Floats, heights: Floats, levels: Floats, before: Floats | None) -> Floats:

@@ -23,9 +23,9 @@ from subtractive.tables.expectations import (
     one_box,
 )
 from subtractive.tables.quantiles import (
+    Distributions,
     check_levels,
     cumulative,
-    quantile_codes,
     snapped,
     state_quantiles,
 )
@@ -169,7 +169,8 @@ def quantiles(view: View, names: Sequence[Hashable] | None, levels: object) -> p
     asked = [name for name in view.variables if _is_number(view, name)] if names is None else names
     places = {name: distribution_of(view, name, "quantile") for name in asked}
     numeric = [place for place, column in places.values() if isinstance(column, Numeric)]
-    codes = quantile_codes(view.density, view.evidence, numeric, row) if numeric else {}
+    distributions = Distributions(view.density, view.evidence)
+    codes = distributions.quantile_codes(numeric, row)
     table = {}
     for name, (place, column) in places.items():
         if isinstance(column, Numeric):
