@@ -26,7 +26,9 @@ from subtractive.inference.vector_descent import (
     has_shared_grams,
     has_vectors,
 )
+from subtractive.inputs.outer_forms import OuterForm, draw_outer
 from subtractive.inputs.quadratic_form_sampling import uniforms
+from subtractive.inputs.univariate import UnivariateFamily
 from subtractive.inputs.window_sampling import Form, draw_in_window
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.leaf_message import LeafMessage
@@ -73,19 +75,20 @@ def _draw_block(
 ) -> Tensor:
     drawn = evidence.x.double().clone()
 
-    def draw(region: int, environment: Tensor) -> LeafMessage:
+    def draw(region: int, environment: Tensor | OuterForm) -> LeafMessage:
         layer, place = circuit.input_of(region)
         scope = list(layer.scopes[place.start])
         p = layer.tensors(place, torch.float64)
         columns, seen = drawn[:, scope], evidence.observed[:, scope]  # (n, s)
-        real = environment.real if environment.is_complex() else environment
-        _check_mass(real.diagonal(dim1=-2, dim2=-1))
+        _check_mass(_diagonal(environment))
         if evidence.is_restricted(scope):
-            window = evidence.window(layer.variables[place])
-            fresh = draw_in_window(Form(layer.family, p, real), window, generator)[:, None]
+            window, form = evidence.window(layer.variables[place]), _matrix(environment)
+            fresh = draw_in_window(Form(layer.family, p, form), window, generator)[:, None]
+        elif isinstance(environment, OuterForm) and isinstance(layer.family, UnivariateFamily):
+            fresh = draw_outer(layer.family, p, environment, generator)[:, None]
         else:
-            pattern = evidence.pattern(scope)
-            fresh = layer.family.sample_square(p, real, columns, pattern, generator)
+            form, pattern = _matrix(environment), evidence.pattern(scope)
+            fresh = layer.family.sample_square(p, form, columns, pattern, generator)
         drawn[:, scope] = torch.where(seen, columns, fresh)
         return layer.family.values(p, drawn[None][..., scope])
 
@@ -95,6 +98,20 @@ def _draw_block(
     else:
         descend(messages, draw)
     return drawn
+
+
+def _matrix(environment: Tensor | OuterForm) -> Tensor:
+    """The real part of an environment, (n, i, j)."""
+    if isinstance(environment, OuterForm):
+        return environment.matrix()
+    return environment.real if environment.is_complex() else environment
+
+
+def _diagonal(environment: Tensor | OuterForm) -> Tensor:
+    """That of an environment, (n, i)."""
+    if isinstance(environment, OuterForm):
+        return environment.diagonal()
+    return _matrix(environment).diagonal(dim1=-2, dim2=-1)
 
 
 @torch.no_grad()

@@ -10,18 +10,24 @@ It needs element-wise products, and what is integrated out must be the same for 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.inference.outside import AtInput, Inside, children_of, mixed, walk
+from subtractive.inference.outside import Inside, children_of, mixed, walk
+from subtractive.inputs.outer_forms import OuterForm
 from subtractive.inputs.quadratic_form_sampling import by_chunks, uniforms
 from subtractive.numerics.inversion import choose_cell
+from subtractive.numerics.leaf_message import LeafMessage
 from subtractive.numerics.scaled import Message, multiply, normalise_rows
 from subtractive.numerics.transforms import full_precision
 
 # Of fewer rows, the eigenvectors would take longer than what they save.
 LEAST_ROWS = 256
+
+AtVectors = Callable[[int, OuterForm], LeafMessage | None]
 
 
 def has_vectors(circuit: Circuit) -> bool:
@@ -40,7 +46,7 @@ def has_shared_grams(inside: Inside) -> bool:
 
 @full_precision
 def descend_by_vectors(
-    inside: Inside, at_input: AtInput, generator: torch.Generator | None
+    inside: Inside, at_input: AtVectors, generator: torch.Generator | None
 ) -> None:
     """Visit every input region that is not observed, as :func:`descend` does."""
     circuit = inside.circuit
@@ -67,8 +73,7 @@ def descend_by_vectors(
         if children:
             products[region] = vector
             continue
-        form = vector[:, :, None] * vector[:, None, :]
-        values = at_input(region, form if gram is None else form.mul_(gram))
+        values = at_input(region, OuterForm(vector, gram))
         if values is not None and call.is_read:
             known[region] = mixed(circuit, region, [values])
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import interpolate, stats
 
-from subtractive.inputs import quadratic_form_sampling
+from subtractive.inputs import mixture_cells, quadratic_form_sampling
 from subtractive.inputs.normal_products import draw_normal_products, normal_products
 from subtractive.inputs.quadratic_form_sampling import (
     by_chunks,
@@ -258,7 +258,7 @@ def test_values_do_not_depend_on_the_size_of_chunks(chunk, monkeypatch):
     weights, scale = random(300, 4).square(), random(4, seed=1).exp()
     mean, uniform = random(1, 4, seed=2), uniforms(300, seeded())
     expected = draw_signed_mixture(weights, mean, scale, uniform)
-    monkeypatch.setattr(quadratic_form_sampling, "_CHUNK", chunk)
+    monkeypatch.setattr(mixture_cells, "_CHUNK", chunk)
     found = draw_signed_mixture(weights, mean, scale, uniform)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
