@@ -28,6 +28,10 @@ from subtractive.regions.folding import FoldedSchedule, Index, LeafCall
 
 Expectations = list[Tensor | None]
 
+# A pass down and up for one pattern of gaps takes as long as so many multiplications, of which
+# rows whose patterns are not told apart need the cube of the width for each region.
+_PASS = 2**18
+
 
 def square_expectations(
     circuit: Circuit, evidence: Evidence, functions: Sequence[TestFunctions | None]
@@ -38,7 +42,10 @@ def square_expectations(
     """
     result = _empty((len(evidence),), functions)
     widest = max(layer.weights().shape[2] for layer in circuit.sum_layers)
-    for rows, schedule in blocks(circuit, evidence, square_leaf, more_per_row=8 * widest**2):
+    few_rows = max(4, _PASS // widest**3)
+    for rows, schedule in blocks(
+        circuit, evidence, square_leaf, more_per_row=8 * widest**2, few_rows=few_rows
+    ):
         part = evidence.rows(rows)
 
         def look(

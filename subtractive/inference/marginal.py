@@ -199,15 +199,22 @@ def _block(evidence: Evidence, rows: Tensor) -> Evidence:
 
 
 def blocks(
-    circuit: Circuit, evidence: Evidence, leaf: Leaf, *, more_per_row: int = 0, copies: int = 1
+    circuit: Circuit,
+    evidence: Evidence,
+    leaf: Leaf,
+    *,
+    more_per_row: int = 0,
+    copies: int = 1,
+    few_rows: int = 4,
 ) -> Iterator[tuple[Tensor, FoldedSchedule]]:
     """Rows to evaluate together and their schedule, few enough to bound the memory.
 
-    A stack holds ``copies`` of all messages.
+    A stack holds ``copies`` of all messages. Where patterns have fewer than ``few_rows`` rows on
+    average, they are not told apart.
     """
     if len(evidence) == 0:
         return
-    for rows in _same_pattern(circuit, evidence, leaf):
+    for rows in _same_pattern(circuit, evidence, leaf, few_rows):
         schedule = circuit.refold(labels(circuit, _block(evidence, rows)))
         per_row = copies * _numbers_per_row(circuit, schedule, evidence) + more_per_row
         # Where nothing is differentiated, most messages are gone before the last is there.
@@ -216,7 +223,9 @@ def blocks(
             yield piece, schedule
 
 
-def _same_pattern(circuit: Circuit, evidence: Evidence, leaf: Leaf) -> Iterator[Tensor]:
+def _same_pattern(
+    circuit: Circuit, evidence: Evidence, leaf: Leaf, few_rows: int
+) -> Iterator[Tensor]:
     """Rows to evaluate together: those with the same variables observed, where that pays."""
     observed = evidence.observed
     groups = rows_by_pattern(observed)
@@ -227,7 +236,7 @@ def _same_pattern(circuit: Circuit, evidence: Evidence, leaf: Leaf) -> Iterator[
     # Grams do; but a forward pass per pattern costs more than larger messages once there are
     # only a few rows in each. Complete rows stay vectors: where c is small, a gram has half of
     # their digits.
-    if len(groups) > 1 and single and 4 * len(groups) > len(observed):
+    if len(groups) > 1 and single and few_rows * len(groups) > len(observed):
         order = torch.cat(groups)
         complete = observed[order].all(1)
         yield from (rows for rows in (order[complete], order[~complete]) if len(rows))
