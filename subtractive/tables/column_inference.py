@@ -13,7 +13,7 @@ import scipy
 from subtractive.tables.cell_values import Content
 from subtractive.tables.column_types import Categories, ColumnType, Continuous, Ignored
 from subtractive.tables.columns import Column, Numeric, States
-from subtractive.tables.grids import Grid, find_grid, step_text
+from subtractive.tables.grids import Grid, find_grid, grid_text
 from subtractive.tables.normal_scores import normal_scores
 from subtractive.tables.reading import Floats, RawColumn, Values, check_finite
 from subtractive.tables.text_dates import find_format, parse_dates
@@ -223,10 +223,8 @@ def _grid(
     grid = find_grid(distinct.values, distinct.counts, distinct.precision)
     if grid is None:
         return None, ""
-    if grid.levels:
-        return grid, f"{len(grid.levels)} values that repeat"
     is_time = raw.content not in (Content.REAL, Content.WHOLE, Content.BOOLEAN)
-    return grid, f"multiples of {step_text(grid.step, is_time=is_time)}"
+    return grid, grid_text(grid, distinct.values, distinct.counts, is_time=is_time)
 
 
 def _atoms(distinct: Distinct, grid: Grid | None) -> tuple[float, ...]:
@@ -256,7 +254,7 @@ def _expected(distinct: Distinct, grid: Grid) -> Floats:
     if grid.levels:
         place = np.arange(len(values))
     else:
-        place = np.round((values - values[0]) / grid.step).astype(np.int64)
+        place = np.round((values - grid.origin) / grid.step).astype(np.int64)
     below = np.concatenate([[0.0], np.cumsum(counts)])
     sides = []
     for sign in (-1, 1):

@@ -17,6 +17,9 @@ LEAST_VALUES = 6  # different ones, from which a step is learned that is no powe
 FINEST = 1e-7
 # Values that repeat so often, with gaps so much wider than the step, are a list of their own.
 ROWS_PER_LEVEL, WIDE_GAPS = 5, 3
+# This share of the rows may be off a grid, such as one mistyped number in 10,000. Such a number is
+# in the cell of the value that it would be rounded to.
+OFF_GRID = 1e-4
 
 
 @final
@@ -91,14 +94,33 @@ def step_text(step: float, *, is_time: bool) -> str:
     return f"{step / size:g} {unit}{'' if step == size else 's'}"
 
 
+def grid_text(grid: Grid, values: Floats, counts: Floats, *, is_time: bool) -> str:
+    """What a grid is for the different values (v,) of a column, which occur so often.
+
+    >>> grid_text(Grid(0.1), np.array([0.1, 0.2, 0.25]), np.array([6e3, 7e3, 1.0]), is_time=False)
+    'multiples of 0.1 but for 1 row'
+    """
+    if grid.levels:
+        return f"{len(grid.levels)} values that repeat"
+    words = f"multiples of {step_text(grid.step, is_time=is_time)}"
+    rows = counts[np.abs(grid.round(values) - values) > 1e-3 * grid.step].sum()
+    return f"{words} but for {rows:,.0f} row{'' if rows == 1 else 's'}" if rows else words
+
+
 def find_grid(values: Floats, counts: Floats, precision: float) -> Grid | None:
     """The grid of the different values (v,) of a column, which occur so often; or none.
 
     ``precision`` is how much rounding may change a number, relative to its size.
+
+    >>> tenths = np.arange(20_000) / 10
+    >>> find_grid(np.sort([*tenths, 7.123]), np.ones(20_001), 1e-15).step
+    0.1
     """
-    span = float(values[-1] - values[0])
-    step = _common_step(values, precision)
-    if step is None or (step < 1 and step < FINEST * span):
+    found = _common_step(values, counts, precision)
+    if found is None:
+        return None
+    step, first = found
+    if step < 1 and step < FINEST * float(values[-1] - values[0]):
         return None
     gaps = np.diff(values)
     rows = counts[1:] + counts[:-1]
@@ -106,19 +128,24 @@ def find_grid(values: Floats, counts: Floats, precision: float) -> Grid | None:
     repeats = counts.sum() >= ROWS_PER_LEVEL * len(values)
     if repeats and len(values) >= 3 and typical >= WIDE_GAPS * step:
         return Grid(step, 0.0, tuple(values.tolist()))
-    return Grid(step, float(np.fmod(values[0], step)))
+    return Grid(step, float(np.fmod(first, step)))
 
 
-def _common_step(values: Floats, precision: float) -> float | None:
-    """The largest step of which all differences are multiples, if it has few decimals."""
+def _common_step(values: Floats, counts: Floats, precision: float) -> tuple[float, float] | None:
+    """The largest step of which all differences are multiples, if it has few decimals.
+
+    With it comes the first value on that grid: a small share of the rows may be off it.
+    """
     tolerance = 4 * precision * np.abs(values)
     for digits in range(MOST_DECIMALS + 1):
         scaled = values * 10.0**digits
         if bool((np.abs(scaled) > 2.0**53).any()):
             return None
         whole = np.round(scaled)
-        if bool((np.abs(whole / 10.0**digits - values) <= tolerance).all()):
+        is_on = np.abs(whole / 10.0**digits - values) <= tolerance
+        if counts[~is_on].sum() <= OFF_GRID * counts.sum():
             # Few differences have a large divisor by chance.
-            divisor = int(np.gcd.reduce(np.diff(whole.astype(np.int64))))
-            return (divisor if len(values) >= LEAST_VALUES else 1) / 10.0**digits
+            divisor = int(np.gcd.reduce(np.diff(whole[is_on].astype(np.int64))))
+            has_many = int(is_on.sum()) >= LEAST_VALUES
+            return (divisor if has_many else 1) / 10.0**digits, float(values[is_on][0])
     return None

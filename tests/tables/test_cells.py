@@ -8,6 +8,7 @@ import pytest
 from frames import quick
 
 import subtractive as sub
+from subtractive.tables.grids import find_grid
 
 COUNT = 400
 RANDOM = np.random.default_rng(0)
@@ -109,3 +110,37 @@ def test_a_gap_among_few_numbers_is_the_one_next_to_the_mean():
     nearest = shares.columns.to_numpy()[np.abs(means[:, None] - [1, 2, 3, 9]).argmin(1)]
     assert model.impute(gaps)["rooms"].tolist() == nearest.tolist()
     assert set(model.predict(gaps, "rooms")) <= {1, 2, 3, 9}
+
+
+def mistyped(num_rows):
+    """Tenths, but for one number."""
+    values = np.random.default_rng(0).normal(20.0, 3.0, num_rows).round(1)
+    values[7] = 21.437
+    return pd.DataFrame({"a": values, "b": values.round() + np.arange(num_rows) % 3})
+
+
+def test_one_mistyped_number_in_ten_thousand_leaves_the_resolution():
+    table = mistyped(10_000)
+    model = sub.SubtractiveMixture(structure="flat", max_epochs=1, random_state=0).fit(table)
+    column = model.schema_.column("a")
+    assert column.grid.step == 0.1
+    assert "multiples of 0.1 but for 1 row" in str(model.schema_)
+    drawn = model.sample(500, random_state=0)["a"].to_numpy()
+    np.testing.assert_allclose(drawn, drawn.round(1), rtol=0, atol=1e-9)
+    # Where it is given it is the cell of 21.4, and its score is beside that of 21.4.
+    events = [{"a": value} for value in (21.4, 21.437)]
+    first, second = (model.probability({"b": (None, 21.5)}, given=one) for one in events)
+    assert first == pytest.approx(second, rel=1e-9)
+    scores = model.score_samples(pd.DataFrame({"a": [21.4, 21.437, 21.5], "b": [21.0] * 3}))
+    assert np.ptp(scores) < 1
+    holes = table.head(20).assign(b=np.nan)
+    filled = model.impute(holes)
+    assert filled["a"][7] == 21.437
+    assert np.isfinite(filled["b"]).all()
+
+
+def test_a_mistyped_number_among_few_rows_is_a_number_like_others():
+    distinct, counts = np.unique(mistyped(5_000)["a"], return_counts=True)
+    assert find_grid(distinct, counts.astype(float), 1e-15).step == pytest.approx(0.001)
+    distinct, counts = np.unique(mistyped(10_000)["a"], return_counts=True)
+    assert find_grid(distinct, counts.astype(float), 1e-15).step == 0.1
