@@ -28,8 +28,9 @@ MOST_CATEGORIES, FEW_CATEGORIES = 256, 20
 # neighbours on the grid. Ties of a fine grid are as frequent with so small a probability only.
 ATOM_SHARE, ATOM_ROWS, ATOM_EXCESS, ATOM_CHANCE = 0.003, 5, 5.0, 0.01
 MOST_ATOMS, NEIGHBOURS = 32, 4
-# A bound is there if a normal distribution would have put so many rows beyond it.
-MISSED_ROWS = 3.0
+# A bound is there if a normal distribution would have put so many rows beyond it: fewer if the
+# most extreme value is exactly on it.
+MISSED_ROWS = {False: 3.0, True: 0.1}
 LOWER_BOUNDS, UPPER_BOUNDS = (0.0,), (0.0, 1.0, 100.0)
 WORDS = {
     Content.REAL: "continuous",
@@ -286,12 +287,13 @@ def _bounds(
     rows, low, high, reasons = rest.counts.sum(), lower, upper, []
     for bound in LOWER_BOUNDS if low == -math.inf else ():
         missed = rows * _tail(middle - bound, middle - left)
-        if bound <= rest.values[0] and missed >= MISSED_ROWS:
+        if bound <= rest.values[0] and missed >= MISSED_ROWS[bound == rest.values[0]]:
             low = bound
             reasons.append(f"nothing below {bound:g}")
     for bound in UPPER_BOUNDS if high == math.inf else ():
         missed = rows * _tail(bound - middle, right - middle)
-        if bound >= rest.values[-1] and missed >= MISSED_ROWS and high == math.inf:
+        is_missed = missed >= MISSED_ROWS[bound == rest.values[-1]]
+        if bound >= rest.values[-1] and is_missed and high == math.inf:
             high = bound
             reasons.append(f"nothing above {bound:g}")
     return low, high, ", ".join(reasons)

@@ -77,6 +77,8 @@ def test_values_that_repeat_irregularly_are_a_list():
         "far from zero": (RANDOM.normal(50, 1, COUNT), -np.inf, np.inf),
         "shares": (RANDOM.beta(1.5, 1.5, COUNT), 0.0, 1.0),
         "both signs": (RANDOM.normal(size=COUNT), -np.inf, np.inf),
+        "sizes, one of them zero": (np.append(np.linspace(3.0, 9.0, 400), 0.0), 0.0, np.inf),
+        "sizes, none of them zero": (np.linspace(3.0, 9.0, 400), -np.inf, np.inf),
     }.values(),
 )
 def test_bounds_are_found_where_a_normal_distribution_would_cross_them(values, low, high):
