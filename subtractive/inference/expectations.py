@@ -22,6 +22,7 @@ from subtractive.inference.outside import descend, inside
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors, TestFunctions
 from subtractive.inputs.layer import InputLayer
 from subtractive.inputs.test_functions import together
+from subtractive.inputs.univariate import UnivariateFamily
 from subtractive.numerics.leaf_message import LeafMessage, relative_values
 from subtractive.numerics.scaled import log_sum
 from subtractive.regions.folding import FoldedSchedule, Index, LeafCall
@@ -88,6 +89,7 @@ def weigh_stack_expectations(
     result = _empty((stack.size, len(evidence)), functions)
     size = (stack.size, len(evidence))
     log_weights = torch.zeros(size, dtype=torch.float64, device=stack.circuit.device)
+    of_units: dict[tuple[InputLayer, int], Tensor] = {}
     for rows, schedule in blocks(stack.circuit, evidence, plain_leaf, copies=stack.size):
         part = evidence.rows(rows)
         logs, units = unit_shares(stack, part, schedule.repeated(stack.size))
@@ -99,6 +101,8 @@ def weigh_stack_expectations(
             every = None
             if len(scopes[0]) == 1:
                 every = _of_regions(layer.family, p, shares, [one for (one,) in asked])
+            if every is None and isinstance(layer.family, UnivariateFamily):
+                every = _by_units(LeafShares(layer, folds, shares), asked, of_units)
             if every is None:
                 every = [
                     layer.family.expectations_units(
@@ -158,6 +162,26 @@ def as_row(numbers: object, name: str) -> Tensor:
     if bool(row.isnan().any()):
         raise ValueError(f"{name} must be numbers, got NaN among them.")
     return row
+
+
+def _by_units(
+    leaves: LeafShares,
+    functions: Sequence[Sequence[TestFunctions | None]],
+    known: dict[tuple[InputLayer, int], Tensor],
+) -> list[Expectations]:
+    """The same for functions of any kind: those under each unit alone (i, q) are found once."""
+    layer, folds, every = leaves
+    result: list[Expectations] = []
+    places = torch.arange(len(layer.scopes))[folds].tolist()
+    for place, shares, (function,) in zip(places, every, functions, strict=True):
+        if function is not None and (layer, place) not in known:
+            p = layer.tensors(slice(place, place + 1), torch.float64)
+            alone = torch.eye(shares.shape[1]).to(shares)
+            found = layer.family.expectations_units(p, alone, alone[:, :1], [False], [function])[0]
+            assert found is not None
+            known[layer, place] = found
+        result.append([None if function is None else shares @ known[layer, place]])
+    return result
 
 
 class LeafShares(NamedTuple):
