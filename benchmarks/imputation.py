@@ -64,10 +64,12 @@ def coverage(model: sub.SubtractiveMixture, test: pd.DataFrame) -> dict[str, flo
             low, high = conditional.interval(column, 0.9)
         except ValueError:  # the copy of a given column
             continue
-        inside.append(low <= row[column] <= high)
-        promised.append(conditional.probability({column: (low, high)}))
-        here = conditional.probability({column: [row[column]]})
-        level = conditional.probability({column: (None, row[column])}) - here * random.random()
+        value, modelled = row[column], model.schema_.column(column)
+        before = [modelled.beside(number, -1) for number in (low, value)]
+        heights = conditional.cdf(column, [before[0], high, before[1], value]).to_numpy()
+        inside.append(low <= value <= high)
+        promised.append(heights[1] - heights[0])
+        level = heights[3] - (heights[3] - heights[2]) * random.random()
         randomised.append(0.05 <= level <= 0.95)
     found = {"inside": inside, "promised": promised, "randomised": randomised}
     shares = {word: float(np.mean(numbers)) for word, numbers in found.items()}
