@@ -141,6 +141,38 @@ def classes() -> str:
     return markdown(["table", "rows", *means.columns], rows)
 
 
+def questions() -> str:
+    """The share of answers within chance of held-out rows, beside that of the training rows."""
+    records = records_of("questions")
+    rows = []
+    for name, runs in records[records["effort"] == "fast"].groupby("table", sort=False):
+        sizes = runs[["training rows", "held-out rows"]].max()
+        shares = [median_and_range(runs[word], 3) for word in ("agree", "training rows agree")]
+        rows.append([str(name), *(f"{size:,}" for size in sizes), str(len(runs)), *shares])
+    rows.sort(key=lambda row: int(row[1].replace(",", "")))
+    header = ["table", "training rows", "held-out rows", "splits", "ours", "training rows' own"]
+    return markdown(header, rows)
+
+
+def gaps() -> str:
+    """Errors of imputation, the least in bold, and coverage of 90 % intervals."""
+    records = records_of("imputation")
+    rows = []
+    for name, runs in records.groupby("table", sort=False):
+        errors = runs[["ours", "knn", "iterative"]].mean()
+        shown = [f"**{x:.3f}**" if x == errors.min() else f"{x:.3f}" for x in errors]
+        asked = runs.dropna(subset=["cells"])
+        cells = asked["cells"]  # of all seeds together
+        shares = [
+            f"{(asked[word] * cells).sum() / cells.sum():.3f}" if len(asked) else ""
+            for word in ("inside", "promised", "randomised")
+        ]
+        number = f"{cells.sum():,.0f}" if len(asked) else ""
+        rows.append([str(name), str(len(runs)), *shown, number, *shares])
+    header = ["table", "seeds", "ours", "KNNImputer", "IterativeImputer", "cells", "inside"]
+    return markdown([*header, "promised", "randomised"], rows)
+
+
 def picture() -> None:
     """C2ST against processor time, a panel for each table."""
     records = records_of("tables").dropna(subset=["c2st"])
@@ -191,6 +223,8 @@ MAKERS: dict[str, Callable[[], str]] = {
     "likelihood": likelihood,
     "binary": binary,
     "classes": classes,
+    "questions": questions,
+    "gaps": gaps,
 }
 
 
