@@ -92,9 +92,11 @@ def samples() -> str:
 
 
 def likelihood() -> str:
-    """Continuous sets: our efforts, and Gaussian mixtures."""
+    """Continuous sets: our efforts, flows, and Gaussian mixtures."""
     records = records_of("defaults")
-    return _of_sets(records[~records["set"].isin(SETS)], (*OURS, "Gaussian mixture"))
+    return _of_sets(
+        records[~records["set"].isin(SETS)], (*OURS, "neural spline flow", "Gaussian mixture")
+    )
 
 
 def binary() -> str:
