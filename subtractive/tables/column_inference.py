@@ -29,8 +29,8 @@ MOST_CATEGORIES, FEW_CATEGORIES = 256, 20
 ATOM_SHARE, ATOM_ROWS, ATOM_EXCESS, ATOM_CHANCE = 0.003, 5, 5.0, 0.01
 MOST_ATOMS, NEIGHBOURS = 32, 4
 # A bound is there if a normal distribution would have put so many rows beyond it: fewer if the
-# most extreme value is exactly on it.
-MISSED_ROWS = {False: 3.0, True: 0.1}
+# least value is exactly on it and far from all others, so many times as far as any two of them.
+MISSED_ROWS, ALONE = {False: 3.0, True: 0.1}, 5.0
 LOWER_BOUNDS, UPPER_BOUNDS = (0.0,), (0.0, 1.0, 100.0)
 WORDS = {
     Content.REAL: "continuous",
@@ -287,16 +287,21 @@ def _bounds(
     rows, low, high, reasons = rest.counts.sum(), lower, upper, []
     for bound in LOWER_BOUNDS if low == -math.inf else ():
         missed = rows * _tail(middle - bound, middle - left)
-        if bound <= rest.values[0] and missed >= MISSED_ROWS[bound == rest.values[0]]:
+        if bound <= rest.values[0] and missed >= MISSED_ROWS[_is_alone(bound, rest)]:
             low = bound
             reasons.append(f"nothing below {bound:g}")
     for bound in UPPER_BOUNDS if high == math.inf else ():
         missed = rows * _tail(bound - middle, right - middle)
-        is_missed = missed >= MISSED_ROWS[bound == rest.values[-1]]
-        if bound >= rest.values[-1] and is_missed and high == math.inf:
+        if bound >= rest.values[-1] and missed >= MISSED_ROWS[False] and high == math.inf:
             high = bound
             reasons.append(f"nothing above {bound:g}")
     return low, high, ", ".join(reasons)
+
+
+def _is_alone(bound: float, rest: Distinct) -> bool:
+    """Whether the least value is on a bound, and not there by chance as on a coarse grid."""
+    gaps = np.diff(rest.values)
+    return bool(rest.values[0] == bound and len(gaps) > 1 and gaps[0] >= ALONE * gaps[1:].min())
 
 
 def _tail(distance: float, spread: float) -> float:

@@ -78,6 +78,16 @@ def test_values_that_repeat_irregularly_are_a_list():
         "shares": (RANDOM.beta(1.5, 1.5, COUNT), 0.0, 1.0),
         "both signs": (RANDOM.normal(size=COUNT), -np.inf, np.inf),
         "sizes, one of them zero": (np.append(np.linspace(3.0, 9.0, 400), 0.0), 0.0, np.inf),
+        "degrees, the least by chance zero": (
+            np.r_[0.0, 1.0, RANDOM.normal(16, 5, 300).round().clip(2, 30)],
+            -np.inf,
+            np.inf,
+        ),
+        "a pulse of at most 100": (
+            np.r_[RANDOM.normal(74, 8, 200).round(), 100.0],
+            -np.inf,
+            np.inf,
+        ),
         "sizes, none of them zero": (np.linspace(3.0, 9.0, 400), -np.inf, np.inf),
     }.values(),
 )
