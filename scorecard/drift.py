@@ -93,7 +93,7 @@ def drift(size: Size) -> Outcome:
         f"p {min(values):.3g} at least; medians {', '.join(shifts)} nats against "
         f"{record['version']} ({record['commit']})"
     )
-    return Outcome(figure, min(values) > 0.01)
+    return Outcome(figure, bool(min(values) > 0.01))
 
 
 if __name__ == "__main__":
