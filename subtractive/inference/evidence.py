@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import InputFamily, Window
-from subtractive.numerics.transforms import is_batched
+from subtractive.numerics.transforms import is_batched, listed
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Evidence:
 
         For a region of one variable, where rows may differ, the answer is always False.
         """
-        return [False] if len(scope) == 1 else self.observed[0, list(scope)].tolist()
+        return [False] if len(scope) == 1 else listed(self.observed[0, list(scope)])
 
     def is_restricted(self, scope: Sequence[int]) -> bool:
         """Whether some variable of an input region is integrated over a part of its domain."""
@@ -90,7 +90,7 @@ class Evidence:
 
     def _states(self, variables: Tensor) -> Tensor | None:
         """The states (f, 1, v) that count, where some variable (f, 1) has a choice of them."""
-        scope = variables[:, 0].tolist()
+        scope = listed(variables[:, 0])
         chosen = [self.states[v] for v in scope if v in self.states]
         if not chosen:
             return None

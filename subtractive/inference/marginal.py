@@ -19,6 +19,7 @@ from subtractive.inference.evidence import Evidence, rows_by_pattern
 from subtractive.inputs.layer import InputLayer
 from subtractive.numerics.leaf_message import LeafMessage, choose
 from subtractive.numerics.scaled import Scaled, log_sum, log_sum_of_squares
+from subtractive.numerics.transforms import listed
 from subtractive.regions.folding import ABOVE_ROOT, CONTRACTION, FoldedSchedule, LeafCall
 
 # How many numbers the messages of one block of rows may hold, which bounds the memory of a query.
@@ -144,7 +145,7 @@ def _above_root(stack: Stack) -> LeafMessage:
 
 def labels(circuit: Circuit, evidence: Evidence) -> dict[int, Hashable]:
     """What is known of each input region in all rows."""
-    every, some = evidence.observed.all(0).tolist(), evidence.observed.any(0).tolist()
+    every, some = listed(evidence.observed.all(0)), listed(evidence.observed.any(0))
     if all(every):
         return dict.fromkeys(circuit.graph.input_regions, OBSERVED)
     result: dict[int, Hashable] = {}

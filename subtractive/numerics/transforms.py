@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -31,6 +31,11 @@ def is_batched(tensor: Tensor) -> bool:
             return True
         tensor = functorch.get_unwrapped(tensor)
     return False
+
+
+def listed(tensor: Tensor) -> list[Any]:
+    """The entries (n) of a tensor: torch 2.6 transforms ``item`` but not ``tolist``."""
+    return [entry.item() for entry in tensor] if is_transformed() else tensor.tolist()
 
 
 def full_precision(function: Callable[P, R]) -> Callable[P, R]:

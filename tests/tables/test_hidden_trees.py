@@ -114,7 +114,7 @@ def test_squares_replace_sums_where_held_out_rows_prefer_them(errors, monkeypatc
     monkeypatch.setattr(model_selection, "ERRORS", errors)
     monkeypatch.setattr(model_selection, "RATE_OF_SQUARES", 0.03)
     monkeypatch.setattr(tree_training, "MAX_EPOCHS", 1)
-    frame = frame_of(200)
+    frame = frame_of(400)
     model = sub.SubtractiveMixture(effort="best", random_state=0).fit(frame)
     squares = [part for part in model.density_.members if isinstance(part, sub.SquaredCircuit)]
     history = model.history_
