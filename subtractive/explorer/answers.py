@@ -74,16 +74,17 @@ class Answers:
         }
 
     def curves(self, request: Mapping[str, Any]) -> Answer:
-        """Conditional densities of the columns, the selection's probability, the rows.
+        """Conditional densities of all columns or of some, the selection's probability, the rows.
 
         One pass gives the densities of all columns; but if the model could not be prepared for
         it, each column that was selected from takes a pass of its own, in :meth:`selected`.
         """
         selection = Selection.read(self.columns, request.get("given", {}))
+        some = self._wanted(request)
         with noting_warnings() as notes:
-            names = self._names(selection, selected=False)
+            names = self._names(some, selection, selected=False)
             if self.drawn.forest is not None:
-                names += self._names(selection, selected=True)
+                names += self._names(some, selection, selected=True)
             log_weight, columns = self.drawn.given(self.model._view(), selection.given, names)
             answer: Answer = {
                 "columns": columns,
@@ -92,13 +93,13 @@ class Answers:
                 "shell": selection.shell(self.path, self.model._view().schema),
             }
         if self.subset is not None:
-            answer["data"] = self.subset.count(selection)
+            answer["data"] = self.subset.count(selection, some)
         return {**answer, "notes": notes}
 
     def selected(self, request: Mapping[str, Any]) -> Answer:
         """Conditional densities of the columns in which a set was selected."""
         selection = Selection.read(self.columns, request.get("given", {}))
-        names = self._names(selection, selected=True)
+        names = self._names(self.columns, selection, selected=True)
         with noting_warnings():
             _, columns = self.drawn.given(self.model._view(), selection.given, names)
         return {"columns": columns}
@@ -106,10 +107,7 @@ class Answers:
     def summary(self, request: Mapping[str, Any]) -> Answer:
         """Conditional means, and intervals that hold nine tenths, of all columns or of some."""
         selection = Selection.read(self.columns, request.get("given", {}))
-        wanted = request.get("columns", [shown.key for shown in self.columns])
-        if not isinstance(wanted, list):
-            raise ValueError(f"the columns of a summary are a list of keys, got {wanted!r}.")
-        some = [shown for shown in self.columns if shown.key in wanted]
+        some = self._wanted(request)
         names = [shown.name for shown in some if shown.name not in selection.points]
         if not names:
             return {"columns": {}}
@@ -194,9 +192,18 @@ class Answers:
         scores = density.marginal([shown.name for shown in pair]).score_samples(asked)
         return np.exp(scores).reshape(across.shape)
 
-    def _names(self, selection: Selection, *, selected: bool) -> list[Hashable]:
+    def _wanted(self, request: Mapping[str, Any]) -> list[ShownColumn]:
+        """The columns that a request is about: all of them, unless it lists their keys."""
+        wanted = request.get("columns", [shown.key for shown in self.columns])
+        if not isinstance(wanted, list):
+            raise ValueError(f"columns must be a list of keys, got {wanted!r}.")
+        return [shown for shown in self.columns if shown.key in wanted]
+
+    def _names(
+        self, columns: Sequence[ShownColumn], selection: Selection, *, selected: bool
+    ) -> list[Hashable]:
         """The columns whose value is not known: in which a set was selected, or the others."""
-        free = [shown.name for shown in self.columns if shown.name not in selection.points]
+        free = [shown.name for shown in columns if shown.name not in selection.points]
         return [name for name in free if (name in selection.event) == selected]
 
     def _probability(self, selection: Selection, log_weight: float) -> float | None:

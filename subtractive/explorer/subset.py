@@ -99,14 +99,15 @@ class Subset:
             chosen &= by_key[condition.shown.key].matches(condition)
         return chosen
 
-    def count(self, selection: Selection) -> dict[str, Any]:
-        """How many rows are selected, and their bars by column."""
-        rows = self.rows(selection)
+    def count(self, selection: Selection, columns: Sequence[ShownColumn]) -> dict[str, Any]:
+        """How many rows are selected, and their bars in some columns."""
+        rows, keys = self.rows(selection), {shown.key for shown in columns}
+        bars = {c.shown.key: c.count(rows) for c in self.columns if c.shown.key in keys}
         return {
             "rows": int(rows.sum()),
             "of": self.num_rows,
             "reach": {c.shown.key: reach(c.shown) for c in selection.conditions if c.is_point},
-            "columns": {column.shown.key: column.count(rows) for column in self.columns},
+            "columns": bars,
         }
 
     def dots(self, selection: Selection, pair: Sequence[ShownColumn], most: int) -> list[Floats]:

@@ -70,11 +70,13 @@ class Evidence:
         """
         return [False] if len(scope) == 1 else listed(self.observed[0, list(scope)])
 
-    def is_restricted(self, scope: Sequence[int]) -> bool:
-        """Whether some variable of an input region is integrated over a part of its domain."""
-        bounds = [bound[:, list(scope)] for bound in (self.lower, self.upper) if bound is not None]
-        has_states = any(variable in self.states for variable in scope)
-        return has_states or any(bool(bound.isfinite().any()) for bound in bounds)
+    def restricted(self) -> set[int]:
+        """The variables that are integrated over a part of their domain."""
+        found = set(self.states)
+        for bound in (self.lower, self.upper):
+            if bound is not None:
+                found.update(bound.isfinite().any(0).nonzero()[:, 0].tolist())
+        return found
 
     def window(self, variables: Tensor) -> Window:
         """Where the variables (f, s) of regions are integrated."""

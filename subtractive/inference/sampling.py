@@ -73,7 +73,7 @@ def _draw_block(
     schedule: FoldedSchedule,
     generator: torch.Generator | None,
 ) -> Tensor:
-    drawn = evidence.x.double().clone()
+    drawn, restricted = evidence.x.double().clone(), evidence.restricted()
 
     def draw(region: int, environment: Tensor | OuterForm) -> LeafMessage:
         layer, place = circuit.input_of(region)
@@ -81,7 +81,7 @@ def _draw_block(
         p = layer.tensors(place, torch.float64)
         columns, seen = drawn[:, scope], evidence.observed[:, scope]  # (n, s)
         _check_mass(_diagonal(environment))
-        if evidence.is_restricted(scope):
+        if not restricted.isdisjoint(scope):
             window, form = evidence.window(layer.variables[place]), _matrix(environment)
             fresh = draw_in_window(Form(layer.family, p, form), window, generator)[:, None]
         elif isinstance(environment, OuterForm) and isinstance(layer.family, UnivariateFamily):
@@ -219,7 +219,7 @@ def _draw_values(
     units: list[Tensor],
     generator: torch.Generator | None,
 ) -> Tensor:
-    drawn = evidence.x.double().clone()
+    drawn, restricted = evidence.x.double().clone(), evidence.restricted()
     for call, unit in zip(schedule.leaves, units, strict=True):
         layer = circuit.input_layers[call.layer]
         variables = layer.variables[call.folds]  # (f, s)
@@ -229,7 +229,7 @@ def _draw_values(
         pattern = evidence.pattern(variables[0].tolist())
         fresh = layer.family.sample_units(p, unit, columns, pattern, generator)
         for fold, scope in enumerate(variables.tolist()):
-            if evidence.is_restricted(scope):
+            if not restricted.isdisjoint(scope):
                 one = {name: tensor[fold : fold + 1] for name, tensor in p.items()}
                 hot = functional.one_hot(unit[fold], layer.num_units).double()
                 window = evidence.window(variables[fold : fold + 1])

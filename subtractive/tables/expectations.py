@@ -91,7 +91,8 @@ def expectations(
     if joint and joint != list(functions) and len(evidence) > 1:
         return _by_samples(density, columns, evidence, functions)
     found: dict[int, Floats] = {}
-    free = [variable for variable in functions if not evidence.is_restricted([variable])]
+    restricted = evidence.restricted()
+    free = [variable for variable in functions if variable not in restricted]
     groups = [free, *([variable] for variable in functions if variable not in free)]
     for group in groups:
         questions: list[TestFunctions | None] = [None] * len(columns)
@@ -236,7 +237,8 @@ def _weigh_box(
     density: Density, box: Evidence, points: Mapping[int, Floats], draws: Draws | None
 ) -> tuple[float, dict[int, tuple[float, Floats]]]:
     """log of the weight of a box; for each variable a log-weight and densities to be times it."""
-    free = [variable for variable in points if not box.is_restricted([variable])]
+    restricted = box.restricted()
+    free = [variable for variable in points if variable not in restricted]
     found: dict[int, tuple[float, Floats]] = {}
     log_weight = None
     for group in (free, *([variable] for variable in points if variable not in free)):

@@ -43,8 +43,7 @@ class Weight(NamedTuple):
 
 def joint_variables(density: Density, evidence: Evidence) -> list[int]:
     """The variables with windows that share an input region with others."""
-    joint = variables_of_joint_regions(density)
-    return sorted(variable for variable in joint if evidence.is_restricted([variable]))
+    return sorted(variables_of_joint_regions(density) & evidence.restricted())
 
 
 def variables_of_joint_regions(density: Density) -> set[int]:

@@ -99,7 +99,8 @@ class _Box:
 @torch.no_grad()
 def _of_box(box: _Box, points: Mapping[int, Floats]) -> dict[int, Floats]:
     density, evidence = box.density, box.evidence
-    free = [variable for variable in points if not evidence.is_restricted([variable])]
+    restricted = evidence.restricted()
+    free = [variable for variable in points if variable not in restricted]
     heights = {}
     for group in (free, *([variable] for variable in points if variable not in free)):
         questions: list[TestFunctions | None] = [None] * density.num_variables

@@ -133,6 +133,27 @@ def test_rows_near_an_exact_value_count(answers, table):
     assert data["rows"] == int((np.abs(table["height"] - 170) <= near).sum())
 
 
+@pytest.mark.parametrize("keys", [["rain", "city"], []])
+def test_some_columns_have_the_curves_and_bars_that_they_have_among_all(answers, selected, keys):
+    sent, _ = selected
+    every, some = answers.curves({"given": sent}), answers.curves({"given": sent, "columns": keys})
+    assert some["columns"].keys() == every["columns"].keys() & set(keys)
+    for key, curve in some["columns"].items():
+        for part, numbers in curve.items():
+            np.testing.assert_allclose(numbers, every["columns"][key][part], rtol=1e-9)
+    assert (some["probability"] is None) == (every["probability"] is None)
+    if every["probability"] is not None:
+        assert some["probability"] == pytest.approx(every["probability"], rel=1e-9)
+    if "data" in every:
+        assert some["data"]["rows"] == every["data"]["rows"]
+        assert some["data"]["columns"] == {key: every["data"]["columns"][key] for key in keys}
+
+
+def test_columns_are_a_list_of_keys(answers):
+    with pytest.raises(ValueError, match="columns must be a list of keys, got 'rain'"):
+        answers.curves({"columns": "rain"})
+
+
 def test_summaries_are_means_and_intervals(answers, model, selected):
     sent, given = selected
     found = answers.summary({"given": sent})["columns"]

@@ -125,6 +125,21 @@ def test_dragging_over_a_density_selects_an_interval_and_all_follows(tab, model,
     )
 
 
+def test_columns_out_of_sight_follow_those_in_sight(tab, model):
+    tab.set_viewport_size({"width": 390, "height": 420})
+    asked = []
+    tab.on("request", lambda r: asked.append(r) if r.url.endswith("api/curves") else None)
+    tab.locator("[data-key='city'] .bar", has_text="Oslo").click()
+    settle(tab, given(tab))
+    first, rest = (set(request.post_data_json["columns"]) for request in (asked[0], asked[-1]))
+    assert "city" in first
+    assert HOSTILE in rest
+    assert first.isdisjoint(rest)
+    shown = tab.locator(f"[data-key='{HOSTILE}'] .bar", has_text="b").locator(".share").first
+    expected = model.probability({HOSTILE: ["b"]}, {"city": ["Oslo"]})
+    assert abs(float(shown.inner_text().rstrip(" %")) / 100 - expected) < 6e-4
+
+
 def test_while_dragging_pictures_follow_and_only_the_newest_selection_is_asked(tab):
     asked = []
     tab.on("request", lambda r: asked.append(r) if r.url.endswith("api/curves") else None)

@@ -15,17 +15,20 @@ class Page {
     this.facts = facts;
     this.columns = new Map(facts.columns.map((column) => [column.key, column]));
     this.store = new Store(() => this.changed());
-    this.cards = facts.columns.map(
-      (column) => new Card(column, facts.start.columns[column.key], this.store),
+    this.cards = new Map(
+      facts.columns.map((column) => [
+        column.key,
+        new Card(column, facts.start.columns[column.key], this.store),
+      ]),
     );
-    byId("columns").append(...this.cards.map((card) => card.element));
+    byId("columns").append(...[...this.cards.values()].map((card) => card.element));
     this.cards.forEach((card) => card.build());
     this.joint = new Joint(byId("joint"));
     this.seed = 0;
     this.asked = null; // when the newest change was made that is not drawn yet
     this.isAsking = false;
-    this.answered = new Set(); // columns whose densities came with the first answer
-    this.drawRest = () => {}; // columns out of sight wait until no change is waiting
+    this.answered = new Set(); // columns whose densities are those of the selection
+    this.waiting = []; // columns out of sight that are still to be drawn
     this.later = null;
     this.slower = new AbortController();
     this.listen();
@@ -91,7 +94,7 @@ class Page {
 
   changed() {
     const { given } = this.store.state;
-    this.cards.forEach((card) => card.show(given[card.column.key]));
+    this.cards.forEach((card, key) => card.show(given[key]));
     byId("undo").disabled = this.store.past.length === 0;
     byId("redo").disabled = this.store.future.length === 0;
     byId("reset").disabled = Object.keys(given).length === 0;
@@ -110,37 +113,40 @@ class Page {
       const [{ given }, since] = [this.store.state, this.asked];
       this.asked = null;
       try {
-        this.draw(await post("curves", { given }), given);
+        const [columns, others] = this.keysBySight();
+        this.draw(await post("curves", { given, columns }), given, columns);
+        this.waiting = others;
         afterPainting(() => performance.measure("change to picture", { start: since }));
       } catch (error) {
         this.fail(error);
       }
     }
     this.isAsking = false;
-    afterPainting(() => this.isAsking || this.drawRest());
     this.later = setTimeout(() => this.askSlower(), PAUSE);
   }
 
-  draw(answer, given) {
+  draw(answer, given, keys) {
     document.body.classList.remove("failed");
-    this.answered = new Set(Object.keys(answer.columns));
-    const draw = (card) => {
-      const { key } = card.column;
-      card.draw(answer.columns[key], answer.data?.columns[key], given[key]);
-    };
-    const [near, far] = this.bySight();
-    near.forEach(draw);
-    this.drawRest = () => far.forEach(draw);
+    this.answered = new Set();
+    this.drawCards(answer, given, keys);
     this.showAnswer(answer, given);
     byId("python").textContent = answer.python;
     byId("shell").textContent = answer.shell ?? "The command line has no words for this selection.";
     byId("copy-shell").disabled = answer.shell === null;
   }
 
-  // The cards in sight, and the others.
-  bySight() {
-    const near = new Set(this.cards.filter(isInSight));
-    return [[...near], this.cards.filter((card) => !near.has(card))];
+  drawCards(answer, given, keys) {
+    for (const key of keys) {
+      if (key in answer.columns) this.answered.add(key);
+      this.cards.get(key).draw(answer.columns[key], answer.data?.columns[key], given[key]);
+    }
+  }
+
+  // The columns in sight, and the others.
+  keysBySight() {
+    const [near, far] = [[], []];
+    this.cards.forEach((card, key) => (isInSight(card) ? near : far).push(key));
+    return [near, far];
   }
 
   fail(error) {
@@ -178,6 +184,7 @@ class Page {
     const { given } = this.store.state;
     const { signal } = this.slower;
     try {
+      await this.askRest(given, signal);
       await this.askSelected(given, signal);
       await this.askJoint(given, signal);
       await this.askSummaries(given, signal);
@@ -188,22 +195,29 @@ class Page {
     }
   }
 
+  // Columns out of sight wait until there is no newer change.
+  async askRest(given, signal) {
+    const columns = this.waiting;
+    if (columns.length === 0) return;
+    this.drawCards(await post("curves", { given, columns }, signal), given, columns);
+    this.waiting = [];
+  }
+
   // Of some models, the densities of the columns that were selected from take longer.
   async askSelected(given, signal) {
     const isWaiting = (key) => !("value" in given[key]) && !this.answered.has(key);
     if (!Object.keys(given).some(isWaiting)) return;
     const { columns } = await post("selected", { given }, signal);
-    for (const card of this.cards) card.drawOwn(columns[card.column.key]);
+    this.cards.forEach((card, key) => card.drawOwn(columns[key]));
   }
 
   // Columns in sight come first.
   async askSummaries(given, signal) {
-    const cards = this.bySight().flat();
-    for (let start = 0; start < cards.length; start += AT_ONCE) {
-      const some = cards.slice(start, start + AT_ONCE);
-      const keys = some.map((card) => card.column.key);
-      const { columns } = await post("summary", { given, columns: keys }, signal);
-      some.forEach((card) => card.summarise(columns[card.column.key], given[card.column.key]));
+    const keys = this.keysBySight().flat();
+    for (let start = 0; start < keys.length; start += AT_ONCE) {
+      const some = keys.slice(start, start + AT_ONCE);
+      const { columns } = await post("summary", { given, columns: some }, signal);
+      for (const key of some) this.cards.get(key).summarise(columns[key], given[key]);
     }
   }
 
