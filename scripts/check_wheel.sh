@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Install a wheel into a fresh environment, without extras, and run the README's examples there: check_wheel.sh WHEEL [PYTHON]
-# TORCH=torch==2.13.0 names the torch to install first.
+# TORCH=torch==2.13.0 names the torch to install first, CONSTRAINTS=FILE the versions of all others:
+# `python scripts/lowest.py > FILE` writes the lowest ones.
 set -euo pipefail
 wheel=$(realpath "$1")
 readme=$(realpath "$(dirname "$0")/../README.md")
@@ -8,7 +9,8 @@ folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
 "${2:-python3}" -m venv "$folder/venv"
 if [[ -n ${TORCH:-} ]]; then "$folder/venv/bin/pip" install --quiet "$TORCH"; fi
-"$folder/venv/bin/pip" install --quiet "$wheel"
+"$folder/venv/bin/pip" install --quiet ${CONSTRAINTS:+-c "$(realpath "$CONSTRAINTS")"} "$wheel"
+"$folder/venv/bin/pip" list 2> /dev/null | grep -iE '^(torch|numpy|pandas|scikit-learn|scipy) '
 cd "$folder"
 cat > examples.py <<'PY'
 import re, subprocess, sys
