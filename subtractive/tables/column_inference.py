@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import scipy
 
+from subtractive.tables.atom_inference import Distinct, find_atoms
 from subtractive.tables.cell_values import Content
 from subtractive.tables.column_types import Categories, ColumnType, Continuous, Ignored
 from subtractive.tables.columns import Column, Numeric, States
@@ -24,10 +25,6 @@ MANY_VALUES, ROWS_PER_STATE = 128, 100  # and so are more of them if they repeat
 # A column of more texts is taken for an identifier, and so is one of more than so many of which
 # most occur once.
 MOST_CATEGORIES, FEW_CATEGORIES = 256, 20
-# An atom has this share of the rows, this many of them, and so many times as many as its
-# neighbours on the grid. Ties of a fine grid are as frequent with so small a probability only.
-ATOM_SHARE, ATOM_ROWS, ATOM_EXCESS, ATOM_CHANCE = 0.003, 5, 5.0, 0.01
-MOST_ATOMS, NEIGHBOURS = 32, 4
 # A bound is there if a normal distribution would have put so many rows beyond it: fewer if the
 # least value is exactly on it and far from all others, so many times as far as any two of them.
 MISSED_ROWS, ALONE = {False: 3.0, True: 0.1}, 5.0
@@ -66,19 +63,6 @@ class Found(NamedTuple):
 
     column: Column | Constant | Aside
     reason: str
-
-
-class Distinct(NamedTuple):
-    """The different numbers of a column in order, (v,), and the weight of each."""
-
-    values: Floats
-    counts: Floats
-    precision: float
-
-    def without(self, values: tuple[float, ...]) -> Distinct:
-        """The others."""
-        kept = ~np.isin(self.values, values)
-        return Distinct(self.values[kept], self.counts[kept], self.precision)
 
 
 @final
@@ -180,7 +164,7 @@ def _number(raw: RawColumn, declared: ColumnType | None, rules: Rules) -> Found:
     grid, why_grid = _grid(raw, distinct, wish, is_open=is_open)
     atoms = wish.atoms if wish.atoms is not None else ()
     if wish.atoms is None and is_open:
-        atoms = _atoms(distinct, grid)
+        atoms = find_atoms(distinct, grid)
     rest = distinct.without(atoms)
     if len(rest.values) < 2:
         column = _states(raw, raw.values[~raw.missing], Categories())
@@ -226,44 +210,6 @@ def _grid(
         return None, ""
     is_time = raw.content not in (Content.REAL, Content.WHOLE, Content.BOOLEAN)
     return grid, grid_text(grid, distinct.values, distinct.counts, is_time=is_time)
-
-
-def _atoms(distinct: Distinct, grid: Grid | None) -> tuple[float, ...]:
-    """The values that occur too often for a density."""
-    values, counts = distinct.values, distinct.counts
-    often = counts >= max(ATOM_ROWS, ATOM_SHARE * counts.sum())
-    if grid is not None:
-        often &= counts >= ATOM_EXCESS * (_expected(distinct, grid) + 1)
-        # Of values that occur at random, λ times on average, λ / 2 occur twice for each one that
-        # occurs once: so many ties are to be expected of a value.
-        once, twice = ((np.rint(counts) == times).sum() for times in (1, 2))
-        rate = 2 * twice / max(once, 1)
-        often &= len(values) * scipy.special.pdtrc(counts - 1, rate) < ATOM_CHANCE
-    if int((~often).sum()) < 2:
-        often &= counts >= 2 * np.median(counts)
-    chosen = np.sort(values[often][np.argsort(-counts[often], kind="stable")[:MOST_ATOMS]])
-    return tuple(chosen.tolist())
-
-
-def _expected(distinct: Distinct, grid: Grid) -> Floats:
-    """What the neighbours of each value on the grid let expect of it, (v,).
-
-    It is the larger of the mean counts to the left and to the right: a distribution may end at a
-    value without that value being an atom.
-    """
-    values, counts = distinct.values, distinct.counts
-    if grid.levels:
-        place = np.arange(len(values))
-    else:
-        place = np.round((values - grid.origin) / grid.step).astype(np.int64)
-    below = np.concatenate([[0.0], np.cumsum(counts)])
-    sides = []
-    for sign in (-1, 1):
-        ends = sorted((sign, sign * NEIGHBOURS))
-        first = np.searchsorted(place, place + ends[0], side="left")
-        last = np.searchsorted(place, place + ends[1], side="right")
-        sides.append((below[last] - below[first]) / NEIGHBOURS)
-    return np.asarray(np.maximum(*sides))
 
 
 def _bounds(
