@@ -9,6 +9,9 @@ RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.setup-done
 LOG := $(VENV)/setup.log
 JOBS ?= 2
+# One thread per worker: the workers already fill the cores. And bytecode is kept, whatever the shell
+# says: workers and the many processes of the tests would otherwise compile everything again.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest
 # What is tested with the lowest versions: all that touches other packages, and every density.
 LOWEST ?= tests/cli tests/densities tests/inference tests/io tests/learning/test_loop.py \
     tests/tables tests/test_readme.py tests/test_storage.py
@@ -59,12 +62,11 @@ evidence: $(STAMP) ## write tables, numbers and figures of the pages from studie
 
 test: check budgets ## everything that CI runs: check, budgets, tests and doctests
 	@echo "test: pytest"
-# One thread per worker: the workers already fill the cores.
-	@OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n $(JOBS) --dist=worksteal -m "not slow" $(ARGS)
+	@$(PYTEST) -q -n $(JOBS) --dist=worksteal -m "not slow" $(ARGS)
 
 test-all: check budgets ## the same, and the tests that are too slow for every change
 	@echo "test-all: pytest"
-	@OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n $(JOBS) --dist=worksteal $(ARGS)
+	@$(PYTEST) -q -n $(JOBS) --dist=worksteal $(ARGS)
 
 test-lowest: ## part of the tests with the lowest versions of pyproject.toml (in .venv-lowest)
 	@echo "test-lowest: building .venv-lowest"
