@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 import termios
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -74,20 +75,27 @@ def test_fit_says_what_it_did(run, tmp_path):
     assert err == ""
 
 
-def test_progress_is_for_terminals_only(run, folder, tmp_path):
+def test_progress_is_for_terminals_only(run, tmp_path, monkeypatch):
     words = ["fit", "people.csv", "-o", tmp_path / "m", "--epochs", 2, "--structure", "binary"]
     assert run(*words)[2] == ""
     terminal, other_end = pty.openpty()
     termios.tcsetwinsize(terminal, (25, 120))
-    done = start(words, cwd=folder, stderr=other_end, stdout=subprocess.PIPE)
-    os.close(other_end)
-    shown = b""
-    with contextlib.suppress(OSError):  # the end of what a terminal says
-        while more := os.read(terminal, 2**16):
-            shown += more
+    shown = []
+
+    def watch():
+        with contextlib.suppress(OSError):  # the end of what a terminal says
+            while more := os.read(terminal, 2**16):
+                shown.append(more)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    with open(other_end, "w") as screen, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", screen)
+        out = run(*words)[1]
+    watcher.join()
     os.close(terminal)
-    assert b"valid=" in shown
-    assert json.loads(done.stdout)["epochs"] == 2
+    assert b"valid=" in b"".join(shown)
+    assert json.loads(out)["epochs"] == 2
 
 
 def test_the_same_seed_makes_the_same_file_and_samples(run, tmp_path):
@@ -436,12 +444,6 @@ def test_an_interrupt_exits_as_shells_expect(run, monkeypatch):
         sys.modules, "subtractive.cli.commands", type("M", (), {"run": interrupted})
     )
     assert run("info", "people.model")[0] == 130
-
-
-def start(arguments, **options):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "subtractive", *map(str, arguments)]
-    return subprocess.run(command, env=environment, text=True, check=True, **options)
 
 
 def test_help_teaches_and_imports_nothing_heavy():

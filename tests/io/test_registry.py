@@ -1,13 +1,12 @@
 """Classes of users in files: saved by name, found again once defined, never imported by a file."""
 
 import importlib
-import subprocess
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 import torch
+from processes import call
 
 import subtractive as sub
 from subtractive.circuits.layers import LAYERS
@@ -42,28 +41,18 @@ class Cosines(UnivariateFamily):
         waves = torch.cos(x * torch.tensor(self.rates, dtype=x.dtype))  # (f, n, r)
         return LeafMessage(1 + waves @ p["height"].mT, None)
 '''
-LOAD = """
-import sys, torch, subtractive as sub
-sys.path.insert(0, sys.argv[1])
-try:
-    sub.load(sys.argv[2])
-except sub.FileFormatError as error:
-    print("my_package" in sys.modules, error)
-import my_package.families
-density = sub.load(sys.argv[2])
-print(density.log_prob(torch.full((1, 2), 0.5, dtype=torch.float64)).isfinite().item())
-"""
 
 
-def run(code, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout
+def load_in_a_process(folder):
+    """What a process answers that has not seen the package: before it is imported, and after."""
+    sys.path.insert(0, str(folder))
+    with pytest.raises(sub.FileFormatError) as refused:
+        sub.load(folder / "model")
+    imported = "my_package" in sys.modules
+    importlib.import_module("my_package.families")
+    density = sub.load(folder / "model")
+    scores = density.log_prob(torch.full((1, 2), 0.5, dtype=torch.float64))
+    return imported, str(refused.value), scores.isfinite().item()
 
 
 def test_a_family_of_another_package_is_loaded_once_its_module_is_imported(tmp_path, monkeypatch):
@@ -80,9 +69,9 @@ def test_a_family_of_another_package_is_loaded_once_its_module_is_imported(tmp_p
     description = read_tensors(tmp_path / "model", "model")[1]
     (name,) = {entry["family"] for entry in description["density"]["circuit"]["families"]}
     assert name == "my_package.families.Cosines"
-    refused, loaded = run(LOAD, tmp_path, tmp_path / "model").splitlines()
-    assert loaded == "True"
-    assert refused.startswith("False")  # the file did not make Python import the module
+    imported, refused, loaded = call(load_in_a_process, tmp_path)
+    assert loaded
+    assert not imported  # the file did not make Python import the module
     assert "import the module that defines it first" in refused
 
 

@@ -3,7 +3,6 @@
 import copy
 import functools
 import itertools
-import multiprocessing
 import os
 import random
 import signal
@@ -11,6 +10,7 @@ import time
 
 import pytest
 import torch
+from processes import PROCESSES
 from registry import every_kind
 
 import subtractive as sub
@@ -20,10 +20,6 @@ from subtractive.learning.checkpoint import load_state, save_state
 
 ROWS = torch.randn(130, 3, generator=torch.Generator().manual_seed(0))
 HELD = torch.randn(50, 3, generator=torch.Generator().manual_seed(1))
-
-# For processes that are killed: they start in milliseconds, with everything imported.
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["subtractive.learning.loop", "torch._dynamo"])
 
 
 def model():
@@ -249,14 +245,14 @@ def test_a_state_is_saved_with_all_its_kinds_and_keys(tmp_path):
     assert load_state(tmp_path / "state")["b"] == state["b"]
 
 
-def long_run(file, result):
+def long_run(file, result, epochs):
     """A process that trains, saving itself after every step, and leaves its result in a file."""
     torch.set_num_threads(1)
     density = model()
     history = train(
         density,
-        max_epochs=60,
-        patience=60,
+        max_epochs=epochs,
+        patience=epochs,
         checkpoint=file,
         checkpoint_seconds=0,
         resume=True,
@@ -264,20 +260,23 @@ def long_run(file, result):
     save_state(result, {"weights": density.state_dict(), "scores": history.valid})
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_a_process_that_is_killed_ends_as_an_uninterrupted_one(times, tmp_path):
+# As many epochs as leave time to be killed.
+@pytest.mark.parametrize(
+    ("times", "epochs"), [(1, 12), pytest.param(3, 60, marks=pytest.mark.slow)]
+)
+def test_a_process_that_is_killed_ends_as_an_uninterrupted_one(times, epochs, tmp_path):
     file, result = tmp_path / "run", tmp_path / "result"
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         whole = model()
-        expected = train(whole, max_epochs=60, patience=60)
+        expected = train(whole, max_epochs=epochs, patience=epochs)
     finally:
         torch.set_num_threads(threads)
     generator = random.Random(0)
     kills, before = 0, None
     while kills < times:  # a hundred in the scorecard
-        process = PROCESSES.Process(target=long_run, args=(file, result))
+        process = PROCESSES.Process(target=long_run, args=(file, result, epochs))
         process.start()
         wait_for_a_new_file(file, before, process)
         time.sleep(generator.uniform(0, 0.03))
@@ -286,7 +285,7 @@ def test_a_process_that_is_killed_ends_as_an_uninterrupted_one(times, tmp_path):
         assert process.exitcode == -signal.SIGKILL, "the run was over too soon"
         kills += 1
         before = load_state(file)["progress"], file.stat().st_mtime_ns
-    process = PROCESSES.Process(target=long_run, args=(file, result))
+    process = PROCESSES.Process(target=long_run, args=(file, result, epochs))
     process.start()
     process.join()
     assert process.exitcode == 0

@@ -1,7 +1,6 @@
 """Processes that train together take the steps that one process would have taken."""
 
 import math
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -10,13 +9,11 @@ import textwrap
 import pytest
 import torch
 import torch.distributed as dist
+from processes import PROCESSES
 
 import subtractive as sub
 from subtractive.learning.checkpoint import load_state, save_state
 from subtractive.learning.distributed import Group
-
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["subtractive.learning.loop", "torch._dynamo"])
 
 ROWS = torch.randn(45, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 WEIGHTS = torch.rand(45, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
