@@ -67,8 +67,10 @@ def check(view: View, codes: Floats, weights: Floats, num_questions: int, seed: 
             continue
         question = Question({n: sides[n] for n in asked}, {n: sides[n] for n in order[:cut]})
         given = event_sets(view.schema, question.given) if question.given else {}
+        if given is None or count_rows(codes, weights, given, {}).rows < LEAST_ROWS:
+            continue  # most questions about few rows end here, before their event is looked up
         event = event_sets(view.schema, question.event or {})
-        if given is None or event is None:
+        if event is None:
             continue
         matches = count_rows(codes, weights, given, event)
         if matches.rows >= LEAST_ROWS:
