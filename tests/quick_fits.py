@@ -4,7 +4,9 @@ import subtractive as sub
 
 
 def train_briefly(monkeypatch, max_epochs):
-    """Let every ``SubtractiveMixture`` train for so many epochs at most."""
+    """Let ``SubtractiveMixture``, ``fit`` and ``fit_em`` train for so many epochs at most."""
+    for place, name in ((sub, "fit"), (sub.learning, "fit_em")):
+        monkeypatch.setattr(place, name, _shortened(getattr(place, name), max_epochs))
     fit = sub.SubtractiveMixture.fit
 
     def brief(model, *args, **options):
@@ -12,3 +14,10 @@ def train_briefly(monkeypatch, max_epochs):
         return fit(model, *args, **options)
 
     monkeypatch.setattr(sub.SubtractiveMixture, "fit", brief)
+
+
+def _shortened(fit, most):
+    def brief(*args, max_epochs=most, **options):
+        return fit(*args, max_epochs=min(max_epochs, most), **options)
+
+    return brief

@@ -16,7 +16,7 @@ def test_there_are_pages():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_blocks_of_a_page_run(page, monkeypatch):
-    # Where a page trains with the defaults, one epoch shows that its code runs.
+    # Where a page trains, one epoch shows that its code runs.
     train_briefly(monkeypatch, 1)
     torch.manual_seed(0)
     names = {}

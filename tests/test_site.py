@@ -37,12 +37,18 @@ INTERNAL = {
 }
 
 
-def build(folder, *options):
-    """Build a copy of the sources, and return what Sphinx complains about."""
+@pytest.fixture
+def sources(tmp_path):
+    """A copy of what the site is made of."""
     generated = shutil.ignore_patterns("gallery", "reference", "_build", "__pycache__")
-    shutil.copytree(DOCS, folder / "docs", ignore=generated)
+    shutil.copytree(DOCS, tmp_path / "docs", ignore=generated)
     for page in ("CONTRIBUTING.md", "CHANGELOG.md"):
-        shutil.copy(ROOT / page, folder)
+        shutil.copy(ROOT / page, tmp_path)
+    return tmp_path
+
+
+def build(folder, *options):
+    """Build the site, and return what Sphinx complains about."""
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", *options]
     done = subprocess.run(
         [*command, folder / "docs", folder / "site"], capture_output=True, text=True, check=False
@@ -50,15 +56,40 @@ def build(folder, *options):
     return done.stderr
 
 
-def test_the_pages_and_the_reference_are_built_without_a_warning(tmp_path):
-    # Pages are read and every reference is resolved; the gallery is not run, nothing is written.
-    assert build(tmp_path, "-b", "dummy", "-D", "plot_gallery=0") == ""
+def build_pages(folder):
+    """Build pages alone: headings stand for the reference and the gallery."""
+    docs = folder / "docs"
+    (docs / "gallery").mkdir()
+    for page in ("api", "gallery/index", *(f"gallery/{script.stem}" for script in EXAMPLES)):
+        (docs / f"{page}.md").write_text("# A heading\n")
+    settings = ("extensions=mathml,myst_parser", "nitpicky=0")
+    settings += ("suppress_warnings=config.cache,toc.not_included",)
+    return build(folder, "-b", "dummy", *(f"-D{setting}" for setting in settings))
+
+
+def test_pages_are_built_without_a_warning(sources):
+    assert build_pages(sources) == ""
 
 
 @pytest.mark.slow
-def test_the_whole_site_is_built_and_its_links_lead_somewhere(tmp_path):
-    assert build(tmp_path) == ""
-    assert check_links.problems((tmp_path / "site").resolve()) == []
+def test_a_wrong_link_between_pages_is_noticed(sources):
+    with open(sources / "docs" / "choosing.md", "a") as page:
+        page.write("\n[a](start-table.md#nowhere) {doc}`gallery/nothing`\n")
+    complaints = build_pages(sources)
+    assert "nowhere" in complaints
+    assert "gallery/nothing" in complaints
+
+
+@pytest.mark.slow
+def test_the_pages_and_the_reference_are_built_without_a_warning(sources):
+    # Pages are read and every reference is resolved; the gallery is not run, nothing is written.
+    assert build(sources, "-b", "dummy", "-D", "plot_gallery=0") == ""
+
+
+@pytest.mark.slow
+def test_the_whole_site_is_built_and_its_links_lead_somewhere(sources):
+    assert build(sources) == ""
+    assert check_links.problems((sources / "site").resolve()) == []
 
 
 def test_links_that_lead_nowhere_are_found(tmp_path):
@@ -92,12 +123,6 @@ LONG |= {"b_missing_data"}
 )
 def test_every_script_of_the_gallery_runs(script, monkeypatch):
     # One epoch each: that they run as they are, and look right, is for make docs.
-    fit, one = sub.fit, {"max_epochs": 1}
-    monkeypatch.setattr(sub, "fit", lambda *args, **options: fit(*args, **options | one))
-    fit_em = sub.learning.fit_em
-    monkeypatch.setattr(
-        sub.learning, "fit_em", lambda *args, **options: fit_em(*args, **options | one)
-    )
     train_briefly(monkeypatch, 1)
     monkeypatch.chdir(script.parent)  # as the gallery runs them
     plt.switch_backend("agg")
