@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from oracles import mp_log_partition, mp_log_square
-from registry import LAYERS, build, points
+from registry import LAYERS, build, every_kind, points
 
 import subtractive as sub
 from subtractive.inference.partition import log_square_partition
@@ -378,8 +378,11 @@ def test_weights_whose_squares_are_no_numbers_still_have_integrals(layer, size):
         torch.testing.assert_close(other, one + 6 * math.log(size), rtol=1e-13, atol=0)
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("family", ["gaussian", "spline", "embedding", "binomial"])
+@every_kind(
+    ("graph", "family"),
+    list(itertools.product(GRAPHS, ["gaussian", "spline", "embedding", "binomial"])),
+    together=1,
+)
 def test_single_precision_is_close_to_double(graph, family):
     d = 32
     circuit = sub.Circuit(

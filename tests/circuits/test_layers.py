@@ -1,9 +1,10 @@
+import itertools
 import math
 
 import numpy as np
 import pytest
 import torch
-from registry import LAYERS, build, points
+from registry import LAYERS, WEIGHTS, build, every_kind, points
 from torch.autograd import gradcheck
 
 import subtractive as sub
@@ -243,9 +244,14 @@ def check_gradients(density, x, **options):
     assert gradcheck(function, values, **(settings | options))
 
 
-@pytest.mark.parametrize("family", ["categorical", "embedding", "binomial", "gaussian", "spline"])
-@pytest.mark.parametrize("weights", ["real", "positive", "complex"])
-@pytest.mark.parametrize("layer", LAYERS)
+@every_kind(
+    ("layer", "weights", "family"),
+    list(
+        itertools.product(
+            LAYERS, WEIGHTS, ["categorical", "embedding", "binomial", "gaussian", "spline"]
+        )
+    ),
+)
 def test_log_prob_has_the_right_gradient_in_every_parameter(layer, weights, family):
     circuit = build("nested", family, layer=layer, weights=weights, outputs=2, d=3, num_units=2)
     x = points(family, 3, 3)

@@ -33,7 +33,7 @@ def test_single_precision_weights_meet_grams_in_double_precision():
     torch.testing.assert_close(mixed[0, 0], expected, **CLOSE)
 
 
-@pytest.mark.parametrize("shape", [(2, 1, 3, 4), (2, 3, 3, 2), (1, 1, 1, 1)])
+@pytest.mark.parametrize("shape", [(2, 1, 2, 3), (2, 2, 3, 2), (1, 1, 1, 1)])
 @pytest.mark.parametrize("dtype", [REAL, COMPLEX])
 def test_gradients_in_weights_and_grams_are_right_twice(dtype, shape):
     regions, rows, outputs, width = shape

@@ -1,11 +1,13 @@
 """A layer from outside the package is honoured by every query, or refused."""
 
 import copy
+import itertools
 import math
 
 import pytest
 import torch
 from oracles import all_states
+from registry import every_kind
 from scipy import stats
 from third_party_layers import Added, Gated, Neighbours, Squared, TooNarrow, Tripled
 
@@ -23,6 +25,8 @@ LAYERS = {"tripled": Tripled, "gated": Gated, "neighbours": Neighbours}
 WEIGHTS = {"real": sub.real_weights, "complex": sub.complex_weights}
 every_layer = pytest.mark.parametrize("layer", LAYERS)
 every_graph = pytest.mark.parametrize("graph", GRAPHS)
+# What takes long: every graph and every layer once.
+each_once = every_kind(("graph", "layer"), list(itertools.product(GRAPHS, LAYERS)), together=1)
 
 
 def make(graph, layer, family=None, **options):
@@ -71,9 +75,7 @@ def value_by_hand(circuit, name, row):
     return message(circuit.graph.root)
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
-@every_layer
-@every_graph
+@every_kind(("graph", "layer", "weights"), list(itertools.product(GRAPHS, LAYERS, WEIGHTS)))
 @torch.no_grad()
 def test_values_squares_and_z_are_those_computed_by_hand(graph, layer, weights):
     circuit = make(graph, layer, weights=WEIGHTS[weights], initialise=sub.init.normal())
@@ -114,8 +116,7 @@ def test_marginals_conditionals_and_moments_are_sums_over_all_states(graph, laye
     torch.testing.assert_close(p.covariance(), covariance, rtol=1e-9, atol=1e-12)
 
 
-@every_layer
-@every_graph
+@each_once
 @torch.no_grad()
 def test_samples_have_the_law_of_the_density(graph, layer):
     """A chi-square test at a level of 1e-6; the twelve fail together once in 80,000 seeds."""
@@ -180,8 +181,7 @@ def test_inner_products_are_sums_over_all_states(layer):
         sub.inner(first, hadamard)
 
 
-@every_layer
-@every_graph
+@each_once
 def test_gradients_reach_weights_gates_and_inputs(graph, layer):
     p = sub.SquaredCircuit(make(graph, layer, num_units=2, initialise=sub.init.normal()))
     x = STATES[[5, 17, 40]].clone()

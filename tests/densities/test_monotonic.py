@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from oracles import gauss_legendre, grid, naive_value
-from registry import CONTINUOUS, DISCRETE, GRAPHS, LAYERS, NUM_STATES, axis
+from registry import CONTINUOUS, DISCRETE, GRAPHS, LAYERS, NUM_STATES, axis, every_kind
 from scipy import stats
 
 import subtractive as sub
@@ -18,7 +18,7 @@ NON_NEGATIVE = {
     "rbf": CONTINUOUS["rbf"],
     "spline": sub.Spline(6, order=2, domain=(-1.0, 2.0), non_negative=True),
 }
-every_kind = pytest.mark.parametrize(
+every_density = every_kind(
     ("graph", "family", "layer"), list(itertools.product(GRAPHS, NON_NEGATIVE, LAYERS))
 )
 
@@ -49,7 +49,7 @@ def short_axis(family):
     return gauss_legendre(-7.0, 7.0, 32) if family in ("gaussian", "rbf") else axis(family)
 
 
-@every_kind
+@every_density
 @torch.no_grad()
 def test_probabilities_sum_to_one_and_marginals_are_sums_of_the_joint(graph, family, layer):
     p = build(graph, family, layer)
@@ -67,7 +67,7 @@ def test_probabilities_sum_to_one_and_marginals_are_sums_of_the_joint(graph, fam
         torch.testing.assert_close(marginal, expected, rtol=1e-6, atol=1e-9)
 
 
-@every_kind
+@every_density
 def test_values_equal_naive_sums_of_the_outputs(graph, family, layer):
     p = build(graph, family, layer, d=4)
     x = rows_of(family, 3, 4)
@@ -77,7 +77,7 @@ def test_values_equal_naive_sums_of_the_outputs(graph, family, layer):
     )
 
 
-@every_kind
+@every_density
 @torch.no_grad()
 def test_joint_is_the_product_of_conditionals_in_any_order(graph, family, layer):
     p = build(graph, family, layer, d=4)
@@ -92,7 +92,7 @@ def test_joint_is_the_product_of_conditionals_in_any_order(graph, family, layer)
     torch.testing.assert_close(total, p.log_prob(x), rtol=0, atol=1e-8)
 
 
-@every_kind
+@every_density
 @torch.no_grad()
 def test_one_mask_per_row_equals_one_row_at_a_time(graph, family, layer):
     p = build(graph, family, layer, d=4)

@@ -64,7 +64,7 @@ def rows():
     return x
 
 
-@every_kind(("tree", "product", "weights", "outputs", "place", "size"), KINDS)
+@every_kind(("tree", "product", "weights", "outputs", "place", "size"), KINDS, together=1)
 def test_weights_of_any_size_give_the_same_answers(tree, product, weights, outputs, place, size):
     p, q, log_factor = pair(tree, product, weights, outputs, place, size)
     x, given = rows(), {1: 0.3}

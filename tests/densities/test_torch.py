@@ -1,10 +1,12 @@
 """Densities as modules of PyTorch: transforms of functions, copies, precisions, devices."""
 
 import copy
+import itertools
 import math
 
 import pytest
 import torch
+from registry import every_kind
 from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
 
 import subtractive as sub
@@ -193,8 +195,11 @@ def test_changing_the_precision_changes_the_last_digits_only(name):
     torch.testing.assert_close(single.double().log_prob(x), p.log_prob(x), rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@every_density
+@every_kind(
+    ("name", "dtype"),
+    list(itertools.product(DENSITIES, [torch.bfloat16, torch.float16])),
+    together=1,
+)
 def test_autocast_takes_no_digit(name, dtype):
     for p in (DENSITIES[name](), DENSITIES[name]().float()):
         x = rows().to(next(p.parameters()).dtype)

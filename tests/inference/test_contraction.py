@@ -91,7 +91,7 @@ KINDS = [
 ]
 
 
-@every_kind(("tree", "family", "weights", "outputs", "inputs"), KINDS)
+@every_kind(("tree", "family", "weights", "outputs", "inputs"), KINDS, together=1)
 def test_all_centres_agree_with_the_root(tree, family, weights, outputs, inputs):
     settings = {"weights": WEIGHTS[weights], "num_outputs": outputs, "num_input_units": inputs}
     p = make(tree, family, **settings)

@@ -181,10 +181,12 @@ def test_small_blocks_of_rows_change_nothing(make, monkeypatch):
     torch.testing.assert_close((p.mean(x), p.impute(x)), whole, rtol=0, atol=1e-12)
 
 
-# A mixture asks its members, and mixed types their families: these take twice as long.
+# A mixture and a conditional ask their members, mixed types their families, and real weights are
+# complex ones without an imaginary part.
+LONG = ("squared", "conditional", "mixture", "mixed types")
 GRADIENTS = [
-    *("squared", "complex", "monotonic", "conditional", "regions"),
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("mixture", "mixed types")),
+    *("complex", "monotonic", "regions"),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in LONG),
 ]
 
 

@@ -352,7 +352,7 @@ BIG = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n == "binary" else []) for n in BIG]
+    "name", [pytest.param(n, marks=[] if "leaf" in n else pytest.mark.slow) for n in BIG]
 )
 @torch.no_grad()
 def test_hundreds_of_variables_keep_their_dependence(name):

@@ -130,7 +130,7 @@ SQUARES = [
 ]
 
 
-@every_kind(("graph", "family", "layer", "weights", "outputs"), SQUARES)
+@every_kind(("graph", "family", "layer", "weights", "outputs"), SQUARES, together=1)
 def test_samples_of_squares(graph, family, layer, weights, outputs):
     """10,000 samples."""
     circuit = build(graph, family, layer=layer, weights=weights, outputs=outputs, d=3)
@@ -144,7 +144,7 @@ DISCRETE_SQUARES = [
 ]
 
 
-@every_kind(("graph", "family", "layer", "weights", "outputs"), DISCRETE_SQUARES)
+@every_kind(("graph", "family", "layer", "weights", "outputs"), DISCRETE_SQUARES, together=1)
 def test_samples_of_discrete_squares_against_enumeration(graph, family, layer, weights, outputs):
     circuit = build(graph, family, layer=layer, weights=weights, outputs=outputs)
     expected = naive_log_square(circuit, all_states([NUM_STATES] * 4))

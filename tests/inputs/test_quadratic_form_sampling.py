@@ -1,5 +1,6 @@
 """Values drawn from quadratic forms: uniform numbers in, and out again by the closed-form CDF."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from registry import every_kind
 from scipy import interpolate, stats
 
 from subtractive.inputs import mixture_cells, quadratic_form_sampling
@@ -156,8 +158,7 @@ def mass_between(spline, row, low, high, edges):
     return (spline(points)[..., row] ** 2 @ weights * half).sum()
 
 
-@pytest.mark.parametrize("num_cells", [1, 4, 9])
-@pytest.mark.parametrize("order", [0, 1, 2, 3])
+@every_kind(("order", "num_cells"), list(itertools.product([0, 1, 2, 3], [1, 4, 9])), together=1)
 def test_piecewise_polynomials_give_the_uniform_numbers_back(order, num_cells):
     edges, density, spline, row = polynomial_density(order, num_cells)
     drawn = draw_piecewise(edges, density, num_nodes=order + 1, uniform=LEVELS)

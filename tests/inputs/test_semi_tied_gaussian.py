@@ -1,11 +1,13 @@
 """Gaussians of a common frame are Gaussians of full covariance, in every query."""
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 import torch
 from oracles import cholesky, gauss_legendre, grid
+from registry import every_kind
 from scipy import stats
 
 import subtractive as sub
@@ -94,15 +96,16 @@ def test_powers_and_products_integrate_as_by_quadrature(norm):
     torch.testing.assert_close(gram, products, rtol=1e-8, atol=1e-12)
 
 
-@pytest.mark.parametrize("norm", [1, 2])
-@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
-@pytest.mark.parametrize("kind", ["squared", "monotonic"])
+@every_kind(
+    ("graph", "norm", "kind"),
+    list(itertools.product(GRAPHS, [1, 2], ["squared", "monotonic"])),
+)
 @torch.no_grad()
 def test_every_query_answers_as_without_tying(graph, norm, kind):
     is_squared = kind == "squared"
     make = sub.SquaredCircuit if is_squared else sub.MonotonicCircuit
     weights = sub.real_weights if is_squared else sub.positive_weights
-    circuit = build(graph, norm, weights=weights)
+    circuit = build(GRAPHS[graph], norm, weights=weights)
     tied, plain = make(circuit), make(twin(circuit, sub.MultivariateGaussian(norm)))
     x = torch.randn(6, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     x[1, 0] = x[2, 1] = x[3, 2] = x[4, 1:] = math.nan

@@ -5,7 +5,17 @@ import math
 
 import pytest
 import torch
-from registry import CONTINUOUS, DISCRETE, FAMILIES, GRAPHS, LAYERS, NUM_STATES, WEIGHTS, points
+from registry import (
+    CONTINUOUS,
+    DISCRETE,
+    FAMILIES,
+    GRAPHS,
+    LAYERS,
+    NUM_STATES,
+    WEIGHTS,
+    every_kind,
+    points,
+)
 from torch import nn
 
 import subtractive as sub
@@ -95,8 +105,10 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize(("family", "kind"), NASTY_CASES)
+@every_kind(
+    ("family", "kind", "dtype"),
+    [(*case, dtype) for case in NASTY_CASES for dtype in (torch.float64, torch.float32)],
+)
 def test_every_family_starts_finite_from_nasty_data(family, kind, dtype):
     usual = family if family in FAMILIES else "spline" if "spline" in family else "gaussian"
     data = (NASTY | NASTY_REAL)[kind](points(usual, 200, D))

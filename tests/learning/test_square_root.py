@@ -1,12 +1,13 @@
 """Square roots of monotonic circuits, against path sums written out, and where they are exact."""
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 import torch
 from oracles import all_states, input_values, naive_value
-from registry import GRAPHS, LAYERS
+from registry import GRAPHS, LAYERS, every_kind
 
 import subtractive as sub
 from subtractive.learning import purified_square_root, square_root
@@ -41,9 +42,7 @@ def same_up_to_a_factor(log_values, others):
     )
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("family", FAMILIES)
+@every_kind(("graph", "family", "layer"), list(itertools.product(GRAPHS, FAMILIES, LAYERS)))
 def test_a_square_root_is_made_of_the_roots_of_all_weights_and_functions(graph, family, layer):
     model = additive(GRAPHS[graph](4), FAMILIES[family], layer)
     x = rows(family, 4)[:40]
@@ -110,9 +109,7 @@ def test_as_many_squares_as_units_leave_no_cross_terms_in_a_shallow_mixture():
     torch.testing.assert_close(squared.log_prob(x), model.log_prob(x), rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("outputs", [1, 2])
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("family", FAMILIES)
+@every_kind(("graph", "family", "outputs"), list(itertools.product(GRAPHS, FAMILIES, [1, 2])))
 def test_a_purified_root_is_the_same_density(graph, family, outputs):
     model = additive(GRAPHS[graph](4), FAMILIES[family], num_outputs=outputs)
     squared, x = purified_square_root(model), rows(family, 4)
