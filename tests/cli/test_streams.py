@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 import subtractive as sub
 from subtractive.cli import streams
@@ -50,7 +51,7 @@ def folder(tmp_path_factory):
     model = sub.SubtractiveMixture(3, max_epochs=1, random_state=0, structure="binary")
     model.fit(people()[KNOWN]).save(folder / "model")
     array = people()[["age"]].assign(more=1.0 * people()["owner"]).to_numpy()
-    sub.SubtractiveMixture(3, max_epochs=1, random_state=0).fit(array).save(folder / "array")
+    clone(model).fit(array).save(folder / "array")
     return folder
 
 

@@ -136,7 +136,7 @@ def test_training_mode_means_nothing(make):
 @every_density
 def test_sixteen_threads_give_what_one_gives(make):
     model = make()
-    batches = [points("gaussian", 8, 4, seed=k) for k in range(32)]
+    batches = [points("gaussian", 8, 4, seed=k) for k in range(16)]
     for k, batch in enumerate(batches):
         batch[torch.rand(8, 4, generator=torch.Generator().manual_seed(k)) < 0.3] = torch.nan
     with torch.no_grad():

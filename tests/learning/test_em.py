@@ -176,7 +176,7 @@ def test_members_of_a_mixture_share_the_rows():
 
 
 def test_small_batches_come_near_to_classical_em():
-    rows = mixed_rows(2000)
+    rows = mixed_rows(1000)
     whole, batches = (sub.MonotonicCircuit(circuit_of(sub.linear_tree(4), MIXED)) for _ in "ab")
     classical(whole, rows, 40)
     history = fit_em(batches, rows, batch_size=100, max_epochs=10, progress=False)

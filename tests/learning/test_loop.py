@@ -29,7 +29,7 @@ def table(n=200, d=2, seed=0):
 
 def test_training_reaches_the_likelihood_of_the_truth():
     density = model()
-    sub.fit(density, table(2000), learning_rate=0.05, max_epochs=40, progress=False)
+    sub.fit(density, table(2000), learning_rate=0.05, max_epochs=15, progress=False)
     test = table(4000, seed=1)
     truth = torch.distributions.Normal(1.0, 0.5).log_prob(test).sum(1).mean()
     # The standard error of the mean over 4000 rows is 0.016.
@@ -360,7 +360,7 @@ def test_missing_entries_train_on_the_marginal_likelihood():
     gaps = torch.rand(1000, 2, generator=torch.Generator().manual_seed(3)) < 0.4
     train = table(1000).masked_fill(gaps, math.nan)
     density = model()
-    sub.fit(density, train, learning_rate=0.05, max_epochs=40, progress=False)
+    sub.fit(density, train, learning_rate=0.05, max_epochs=15, progress=False)
     test = table(4000, seed=1)
     truth = torch.distributions.Normal(1.0, 0.5).log_prob(test).sum(1).mean()
     assert density.log_prob(test).mean() > truth - 0.05

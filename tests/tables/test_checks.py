@@ -7,7 +7,7 @@ import subtractive as sub
 
 # Nothing is expected to fail. One check skips itself: that of array-API input, which is off
 # unless SCIPY_ARRAY_API is set before scipy is imported.
-QUICK = sub.SubtractiveMixture(3, max_epochs=2, structure="binary")
+QUICK = sub.SubtractiveMixture(2, max_epochs=1, structure="binary")
 ESTIMATORS = [
     QUICK,
     sub.SubtractiveClassifier(QUICK),

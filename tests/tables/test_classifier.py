@@ -136,7 +136,7 @@ def left_open(request):
     """Classifiers that choose structure and size themselves."""
     frame = FRAME if request.param == "mixed" else FRAME[["x", "y"]].dropna()
     labels = LABELS[frame.index]
-    model = sub.SubtractiveClassifier(sub.SubtractiveMixture(effort=1.0), random_state=0)
+    model = sub.SubtractiveClassifier(sub.SubtractiveMixture(effort=0.3), random_state=0)
     return model.fit(frame, labels), frame, labels
 
 

@@ -16,7 +16,7 @@ def test_sixteen_threads_score_as_one_does():
     expected = model.score_samples(FRAME)
     draws = model.sample(10, random_state=0)
     with ThreadPoolExecutor(16) as pool:
-        scores = list(pool.map(lambda _: model.score_samples(FRAME), range(32)))
+        scores = list(pool.map(lambda _: model.score_samples(FRAME), range(16)))
         samples = list(pool.map(lambda _: model.sample(10, random_state=0), range(16)))
     assert all(np.array_equal(score, expected) for score in scores)
     assert all(sample.equals(draws) for sample in samples)

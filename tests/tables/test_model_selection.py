@@ -50,10 +50,11 @@ def sizes(rows, **settings):
 
 
 @pytest.mark.parametrize(
-    ("num_columns", "expected"), [(4, [12, 12, 12]), (40, [12, 12, 4]), (1000, [4])]
+    ("shape", "expected"),
+    [((9000, 4), [12, 12, 12]), ((9000, 40), [12, 12, 4]), ((5400, 600), [4])],
 )
-def test_mixtures_of_many_components_times_columns_train_for_fewer_epochs(num_columns, expected):
-    candidates = candidates_of(rows_of(9000, num_columns), structure="flat")
+def test_mixtures_of_many_components_times_columns_train_for_fewer_epochs(shape, expected):
+    candidates = candidates_of(rows_of(*shape), structure="flat")
     assert [candidate.num_epochs for candidate in candidates] == expected
 
 

@@ -39,7 +39,7 @@ def test_a_sample_is_uniform():
     counts = np.zeros(60)
     for seed in range(300):
         sample = RowSample(10, seed)
-        for piece in number_pieces(cut(pd.DataFrame({"row": range(60)}), 13)):
+        for piece in number_pieces(cut(pd.DataFrame({"row": range(60)}), 25)):
             sample.add(piece)
         rows = sample.result()
         assert len(rows.weights) == 10
@@ -79,9 +79,9 @@ FORMS = {
 )
 def test_all_rows_count_and_held_out_rows_find_them_more_likely(form):
     """The sample is too small to learn from: passes over all rows must gain on new ones."""
-    frame, new = table(5000), table(1000, seed=1)
+    frame, new = table(3000), table(1000, seed=1)
     first = model().fit(frame.sample(270, random_state=0))
-    fitted = model(max_epochs=8).fit_pieces(form(frame), sample_rows=300)
+    fitted = model(max_epochs=6).fit_pieces(form(frame), sample_rows=300)
     assert fitted.score(new) > first.score(new) + 0.05
     assert len(fitted.history_.epochs) >= 1
     scores = [fitted.history_.best_score, fitted.score(frame)]
@@ -90,9 +90,9 @@ def test_all_rows_count_and_held_out_rows_find_them_more_likely(form):
 
 def test_what_the_defaults_choose_is_trained_on():
     """Also a mixture of hidden trees, whose broad component stays as broad as it was made."""
-    frame = table(1500)
+    frame = table(900)
     fitted = sub.SubtractiveMixture(random_state=0, max_epochs=2).fit_pieces(
-        cut(frame), sample_rows=400
+        cut(frame), sample_rows=300
     )
     scores = fitted.score_samples(frame)
     assert np.isfinite(scores).all()
@@ -101,21 +101,21 @@ def test_what_the_defaults_choose_is_trained_on():
 
 def test_weights_count_rows():
     """Weight three for the rows with a > 0 moves the probability of that as it should."""
-    frame = table(4000)
+    frame = table(2500)
     pieces = [(part, np.where(part["a"] > 0, 3.0, 1.0)) for part in cut(frame)]
-    fitted = model(max_epochs=8).fit_pieces(pieces, sample_rows=500)
+    fitted = model(max_epochs=6).fit_pieces(pieces, sample_rows=400)
     share = (frame["a"] > 0).mean()
     expected = 3 * share / (1 + 2 * share)
     assert fitted.probability({"a": (0, None)}) == pytest.approx(expected, abs=0.05)
 
 
 def test_an_iterator_is_read_once():
-    frame = table(3000).sample(3000, random_state=0)
-    fitted = model().fit_pieces(iter(cut(frame)), sample_rows=500)
+    frame = table(1000).sample(1000, random_state=0)
+    fitted = model().fit_pieces(iter(cut(frame)), sample_rows=300)
     assert np.isfinite(fitted.score(frame))
-    short = model().fit_pieces(iter(cut(frame[:400])), sample_rows=500)
+    short = model().fit_pieces(iter(cut(frame[:200], 50)), sample_rows=300)
     np.testing.assert_array_equal(
-        short.score_samples(frame), model().fit(frame[:400]).score_samples(frame)
+        short.score_samples(frame), model().fit(frame[:200]).score_samples(frame)
     )
 
 
@@ -175,8 +175,9 @@ def test_a_sample_needs_rows():
 
 
 def test_the_same_seed_gives_the_same_model():
-    fits = [model().fit_pieces(cut(table()), sample_rows=300) for _ in range(2)]
-    scores = [fitted.score_samples(table()) for fitted in fits]
+    frame = table(1000)
+    fits = [model().fit_pieces(cut(frame), sample_rows=300) for _ in range(2)]
+    scores = [fitted.score_samples(frame) for fitted in fits]
     np.testing.assert_array_equal(*scores)
 
 

@@ -145,9 +145,10 @@ def test_means_and_covariances_are_integrals(mixed, joint):
     assert mixed.cov()["city"].isna().all()
 
 
-def test_a_column_with_a_single_bound_has_a_mean():
+@pytest.mark.parametrize("structure", ["binary", pytest.param("auto", marks=pytest.mark.slow)])
+def test_a_column_with_a_single_bound_has_a_mean(structure):
     frame = pd.DataFrame({"x": np.abs(NUMBERS), "y": NUMBERS**2})
-    model = quick(schema={"x": sub.tables.Continuous(0)}).fit(frame)
+    model = quick(schema={"x": sub.tables.Continuous(0)}, structure=structure).fit(frame)
     x, weights = table_nodes(model.schema_.column("x"), fine=3)
     mass = np.exp(model.marginal(["x"]).score_samples(pd.DataFrame({"x": x}))) * weights
     np.testing.assert_allclose(model.mean()["x"], mass @ x, rtol=1e-7, atol=0)
