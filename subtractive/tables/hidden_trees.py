@@ -46,8 +46,10 @@ DISTANT = (1.0, 0.0)
 WORTH, WORTH_IF_SMALL = 15, 4
 LEAST_PART = 0.6  # of the time that a member takes, without which it is not begun
 # Nats per column by which one more member must be better to go on, and by which a tree of more
-# states may be worse: larger trees gain more from being mixed.
-WORTHWHILE, LUCK = 1e-3, 3e-3
+# states may be worse than the best so far: larger trees gain more from being mixed. With three
+# times as much, tables of few columns get hundreds of states, which blur what columns say of each
+# other.
+WORTHWHILE, LUCK = 1e-3, 1e-3
 # A tree so many nats per column behind another model is given up: more states gain less.
 REACH = 0.07
 # Full covariances are mixed in if they gain so many nats per column: their likelihood may be
@@ -118,14 +120,16 @@ class HiddenTrees:
         most = max(states, min(MOST_STATES, self.num_rows // ROWS_PER_STATE))
         worth = WORTH if self.is_large else WORTH_IF_SMALL
         self.members = [self._tried(states)]
+        best = self.members[0].scores
         while 2 * states <= most and not self._is_hopeless():
             if worth * self.cost >= self.budget.left:
                 return
             states *= 2
             trial = self._tried(states)
-            if not self._is_better(trial.scores, self.members[0].scores, -LUCK):
+            if not self._is_better(trial.scores, best, -LUCK):
                 return
             self.members = [trial]
+            best = trial.scores if self._is_better(trial.scores, best, 0.0) else best
 
     def _tried(self, states: int) -> Trained:
         """The first tree with so many states: of many rows after some epochs, else trained."""
