@@ -29,9 +29,10 @@ from subtractive.tables.effort import Budget
 from subtractive.tables.training_data import Data
 from subtractive.tables.tree_training import TreeTraining
 
-# The search begins with so many states, but with one for so many rows where there are few rows.
+# The search begins with so many states, but with one for so many rows where there are few rows. Of
+# states with fewer rows each than the last number, validation rows are too few to judge.
 LEAST_STATES, FIRST_STATES, MOST_STATES = 8, 64, 512
-ROWS_PER_FIRST_STATE, ROWS_PER_STATE = 16, 4
+ROWS_PER_FIRST_STATE, ROWS_PER_STATE = 16, 32
 MEMBERS = 8
 # Of many rows, so many epochs show which number of states is best.
 TRIAL_ROWS, TRIAL_EPOCHS = 4000, 3
