@@ -18,7 +18,7 @@ LOWEST ?= tests/cli tests/densities tests/inference tests/io tests/learning/test
 PEER := benchmarks/.cirkit/bin/python
 BENCH ?= $(filter-out benchmarks/checkouts.py,$(wildcard benchmarks/[a-z]*.py))
 
-.PHONY: help setup demo docs dist experiments evidence test test-all test-lowest test-engines scorecard check check-format check-lint check-types format budgets bench bench-training clean
+.PHONY: help setup demo docs dist experiments evidence test test-all run-tests test-lowest test-engines scorecard check check-format check-lint check-types format budgets bench bench-training clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -60,13 +60,16 @@ experiments: $(STAMP) ## the quick form of every experiment of the paper, in out
 evidence: $(STAMP) ## write tables, numbers and figures of the pages from studies/records
 	@OMP_NUM_THREADS=1 $(RUN) -m studies pages
 
-test: check budgets ## everything that CI runs: check, budgets, tests and doctests
-	@echo "test: pytest"
-	@$(PYTEST) -q -n $(JOBS) --dist=worksteal -m "not slow" $(ARGS)
+# Two jobs: tests begin while the type checker, which has one thread, is at work.
+test: $(STAMP) ## everything that CI runs: check, budgets, tests and doctests
+	@$(MAKE) --no-print-directory -j 2 check budgets run-tests MARK='-m "not slow"'
 
-test-all: check budgets ## the same, and the tests that are too slow for every change
-	@echo "test-all: pytest"
-	@$(PYTEST) -q -n $(JOBS) --dist=worksteal $(ARGS)
+test-all: $(STAMP) ## the same, and the tests that are too slow for every change
+	@$(MAKE) --no-print-directory -j 2 check budgets run-tests
+
+run-tests: $(STAMP)
+	@echo "test: pytest"
+	@$(PYTEST) -q -n $(JOBS) --dist=worksteal $(MARK) $(ARGS)
 
 test-lowest: ## part of the tests with the lowest versions of pyproject.toml (in .venv-lowest)
 	@echo "test-lowest: building .venv-lowest"
