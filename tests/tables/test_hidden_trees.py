@@ -193,25 +193,45 @@ def test_training_ends_before_an_epoch_that_would_last_too_long(monkeypatch):
     assert budget.left == pytest.approx(-1.0)
 
 
+class Search(SimpleNamespace):
+    """A search whose trials take ``seconds`` and have ``scores``, nats per column, by states."""
+
+    is_large = True
+
+    def _tried(self, states):
+        self.cost = self.seconds[states]
+        self.budget.left -= self.cost
+        return SimpleNamespace(states=states, scores=self.scores[states])
+
+    def _is_hopeless(self):
+        return False
+
+    def _is_better(self, scores, others, by):
+        return scores - others > by
+
+
+def chosen_states(num_rows=20_000, left=2000, scores=(0.0, 0.1, 0.2, 0.3)):
+    states = (64, 128, 256, 512)
+    search = Search(
+        num_rows=num_rows,
+        budget=SimpleNamespace(left=left),
+        seconds=dict(zip(states, (2.0, 3.0, 9.0, 28.0), strict=True)),  # measured on one table
+        scores=dict(zip(states, scores, strict=True)),
+    )
+    HiddenTrees._choose_states(search)
+    return search.members[0].states
+
+
 @pytest.mark.parametrize(("seconds", "expected"), [(20, 64), (40, 128), (120, 256), (2000, 512)])
 def test_states_are_doubled_only_while_there_is_time_for_two_members(seconds, expected):
     # One large tree is worse than several smaller ones, however fast the machine is.
-    trial = {64: 2.0, 128: 3.0, 256: 9.0, 512: 28.0}  # seconds, as measured on one table
+    assert chosen_states(left=seconds) == expected
 
-    class Search(SimpleNamespace):
-        is_large = True
 
-        def _tried(self, states):
-            self.cost = trial[states]
-            self.budget.left -= self.cost
-            return SimpleNamespace(states=states, scores=None)
+def test_states_are_doubled_only_while_each_has_enough_rows():
+    assert [chosen_states(rows) for rows in (1_000, 5_000, 10_000)] == [64, 128, 256]
 
-        def _is_hopeless(self):
-            return False
 
-        def _is_better(self, scores, others, by):
-            return True
-
-    search = Search(num_rows=20_000, budget=SimpleNamespace(left=seconds))
-    HiddenTrees._choose_states(search)
-    assert search.members[0].states == expected
+def test_trees_that_are_a_little_worse_each_time_are_not_taken():
+    # As the one before, each would pass for as good as the last.
+    assert chosen_states(scores=(0.0, -0.0006, -0.0012, -0.0018)) == 128
