@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -91,10 +91,7 @@ def expectations(
     if joint and joint != list(functions) and len(evidence) > 1:
         return _by_samples(density, columns, evidence, functions)
     found: dict[int, Floats] = {}
-    restricted = evidence.restricted()
-    free = [variable for variable in functions if variable not in restricted]
-    groups = [free, *([variable] for variable in functions if variable not in free)]
-    for group in groups:
+    for opened, group in passes(evidence, functions):
         questions: list[TestFunctions | None] = [None] * len(columns)
         for variable in group:
             points = _points(columns[variable], variable, evidence)
@@ -102,12 +99,10 @@ def expectations(
             rows = np.vstack([np.ones(len(points.codes)), heights]) * points.weights
             question = WeightedPoints(torch.from_numpy(points.codes), torch.from_numpy(rows))
             closed = None
-            if group is free and functions[variable] == columns[variable].numbers:
+            if opened is None and functions[variable] == columns[variable].numbers:
                 closed = affine_mean(columns[variable], question)  # type: ignore[arg-type]
             questions[variable] = closed or question
-        if not group:
-            continue
-        asked = without_window(evidence, group[0]) if group is not free else evidence
+        asked = evidence if opened is None else without_window(evidence, opened)
         if len(asked) == 1:
             answers = marginals_given(density, asked).expectations(questions)
         else:
@@ -189,6 +184,20 @@ def _points(column: Column, variable: int, evidence: Evidence) -> Points:
     return Points(points.codes[kept], points.weights[kept])
 
 
+def passes(evidence: Evidence, variables: Iterable[int]) -> Iterator[tuple[int | None, list[int]]]:
+    """The variables to be asked about in each pass, and the one whose window is to be opened.
+
+    Those without a window take one pass together, each of the others one of its own.
+    """
+    every, restricted = list(variables), evidence.restricted()
+    free = [variable for variable in every if variable not in restricted]
+    if free:
+        yield None, free
+    for variable in every:
+        if variable in restricted:
+            yield variable, [variable]
+
+
 def without_window(evidence: Evidence, variable: int) -> Evidence:
     """The same evidence on all other variables: the window of this one is in its points."""
 
@@ -237,20 +246,16 @@ def _weigh_box(
     density: Density, box: Evidence, points: Mapping[int, Floats], draws: Draws | None
 ) -> tuple[float, dict[int, tuple[float, Floats]]]:
     """log of the weight of a box; for each variable a log-weight and densities to be times it."""
-    restricted = box.restricted()
-    free = [variable for variable in points if variable not in restricted]
     found: dict[int, tuple[float, Floats]] = {}
     log_weight = None
-    for group in (free, *([variable] for variable in points if variable not in free)):
-        if not group:
-            continue
+    for opened, group in passes(box, points):
         # The density without the window, where it is inside, times the weight without it.
-        asked = box if group is free else without_window(box, group[0])
+        asked = box if opened is None else without_window(box, opened)
         questions: list[TestFunctions | None] = [None] * density.num_variables
         for variable in group:
             questions[variable] = DensityAt(torch.from_numpy(points[variable]))
         log_share, answers = _weigh(density, asked, questions, draws)
-        log_weight = log_share if group is free else log_weight
+        log_weight = log_share if opened is None else log_weight
         for variable in group:
             answer = answers[variable]
             assert answer is not None

@@ -18,6 +18,7 @@ from subtractive.tables.columns import BEYOND, Column, Numeric
 from subtractive.tables.expectations import (
     box_log_weights,
     one_box,
+    passes,
     window_of,
     without_window,
 )
@@ -99,18 +100,14 @@ class _Box:
 @torch.no_grad()
 def _of_box(box: _Box, points: Mapping[int, Floats]) -> dict[int, Floats]:
     density, evidence = box.density, box.evidence
-    restricted = evidence.restricted()
-    free = [variable for variable in points if variable not in restricted]
     heights = {}
-    for group in (free, *([variable] for variable in points if variable not in free)):
+    for opened, group in passes(evidence, points):
         questions: list[TestFunctions | None] = [None] * density.num_variables
         for variable in group:
             window = window_of(evidence, variable)
             codes = np.append(np.clip(points[variable], *window), window)
             questions[variable] = CumulativeAt(torch.from_numpy(codes))
-        if not group:
-            continue
-        answers = box.marginals(None if group is free else group[0]).expectations(questions)
+        answers = box.marginals(opened).expectations(questions)
         for variable in group:
             answer = answers[variable]
             assert answer is not None
