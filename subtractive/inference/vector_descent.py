@@ -17,7 +17,7 @@ from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
 from subtractive.inference.outside import Inside, children_of, mixed, walk
-from subtractive.inputs.outer_forms import OuterForm
+from subtractive.inputs.outer_forms import OuterForm, products_of_pairs
 from subtractive.inputs.quadratic_form_sampling import by_chunks, uniforms
 from subtractive.numerics.inversion import choose_cell
 from subtractive.numerics.leaf_message import LeafMessage
@@ -116,18 +116,17 @@ def _one_term(
     safe = torch.where(size > 0, size, 1.0)
     values, vectors = torch.linalg.eigh(gram / (safe[:, None] * safe))
     factor: Tensor = size[:, None] * vectors * values.clamp(min=0).sqrt()  # (i, r)
-    units, terms = factor.shape
-    forms = own[..., None] * factor[:, None] * factor[None]  # (i, j, r)
+    # uᵀ (own ⊙ g_r g_rᵀ) u, by the pairs i <= j.
+    forms = products_of_pairs(factor).mT * OuterForm(vector, own).factor()  # (r, P)
     uniform = uniforms(len(vector), generator)
 
     def choose(rows: slice) -> Tensor:
         u = vector[rows]
-        images = (u @ forms.flatten(1)).unflatten(1, (units, terms))  # (n, j, r)
-        masses = (u[:, None] @ images)[:, 0]  # (n, r)
-        chosen = choose_cell(masses, uniform[rows])[0]
+        masses = forms @ products_of_pairs(u.mT.contiguous())  # (r, n)
+        chosen = choose_cell(masses.mT.contiguous(), uniform[rows])[0]
         return u * factor.mT[chosen]
 
-    return by_chunks(choose, len(vector), units * terms)
+    return by_chunks(choose, len(vector), forms.shape[1])
 
 
 def _gram(inside: Inside, region: int) -> Tensor:
