@@ -95,8 +95,9 @@ def infer_column(raw: RawColumn, declared: ColumnType | None, rules: Rules) -> F
         return Found(Aside(raw.name), "it holds lists")
     if len(present) == 0:
         return Found(Aside(raw.name), "all of its values are missing")
-    declares_more = isinstance(declared, Categories) and declared.values is not None
-    if bool((present == present[0]).all()) and not declares_more:
+    levels = declared.values if isinstance(declared, Categories) else None
+    levels = raw.categories if declared is None else levels
+    if bool((present == present[0]).all()) and len(levels or ()) < 2:
         value = present[:1].tolist()[0]
         return Found(Constant(raw.name, WORDS[raw.content], value), "it has one value")
     if isinstance(declared, Categories):

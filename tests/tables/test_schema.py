@@ -60,6 +60,16 @@ def test_declared_categories_are_states_even_if_none_is_there():
     assert schema.variables[0].values == ("low", "middle", "high")
 
 
+def test_a_level_that_is_declared_is_possible_where_all_rows_have_another_one():
+    dtype = pd.CategoricalDtype(["x", "y"])
+    frame = pd.DataFrame({"a": [0.5, 1.5, 2.5, 3.0] * 5, "b": pd.Series(["x"] * 20, dtype=dtype)})
+    model = sub.SubtractiveMixture(max_epochs=1, random_state=0).fit(frame)
+    assert model.schema_.column("b").values == ("x", "y")
+    assert 0 < model.probability({"b": "y"}) < 0.05
+    other = pd.DataFrame({"a": [1.5], "b": pd.Series(["y"], dtype=dtype)})
+    assert np.isfinite(model.score_samples(other)).all()
+
+
 @pytest.mark.parametrize(
     ("values", "kind"),
     {
