@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,9 @@ from subtractive.tables.columns import Column
 from subtractive.tables.containers import ArrayContainer
 from subtractive.tables.reading import Floats, RawColumn, Table, Values, is_missing
 from subtractive.tables.value_text import value_text
+
+# A copy has so many values, or this share of them, that differ from the commonest one.
+LEAST_RARE, SHARE_RARE = 10, 0.1
 
 
 class Parts(NamedTuple):
@@ -81,7 +85,7 @@ def _declared(schema: object, names: Sequence[Hashable]) -> dict[Hashable, Colum
 def _copies(
     columns: Sequence[RawColumn], declared: Mapping[Hashable, ColumnType]
 ) -> dict[Hashable, Hashable]:
-    """The columns that equal an earlier one in every row, with its name."""
+    """The columns that equal an earlier one in every row, not by chance, with its name."""
     copies: dict[Hashable, Hashable] = {}
     firsts: dict[Hashable, list[RawColumn]] = {}
     for raw in columns:
@@ -89,11 +93,18 @@ def _copies(
             continue
         key = (raw.content, declared.get(raw.name), raw.categories, repr(raw.values[:8].tolist()))
         same = [first for first in firsts.get(key, []) if _equal(first.values, raw.values)]
-        if same:
+        if same and _varies(raw):
             copies[raw.name] = same[0].name
         else:
             firsts.setdefault(key, []).append(raw)
     return copies
+
+
+def _varies(raw: RawColumn) -> bool:
+    """Whether enough values differ from the commonest: columns of rare ones agree by chance."""
+    (_, count), *_ = Counter(raw.values[~raw.missing].tolist()).most_common(1)
+    num_present = int((~raw.missing).sum())
+    return num_present - count >= min(LEAST_RARE, SHARE_RARE * num_present)
 
 
 def _equal(left: Values, right: Values) -> bool:

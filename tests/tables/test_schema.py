@@ -1,5 +1,7 @@
 """Schemas: what columns are taken for, and the way to the model and back."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -146,6 +148,19 @@ def test_constant_and_equal_columns_are_no_variables_of_their_own():
     assert messages[1].startswith("column 'b' equals column 'a' in every row")
     assert len(schema.variables) == 1
     pd.testing.assert_frame_equal(round_trip(schema, frame), frame)
+
+
+@pytest.mark.parametrize(("num_rare", "are_copies"), [(1, False), (9, False), (10, True)])
+def test_columns_that_agree_by_chance_in_rare_values_are_not_copies(num_rare, are_copies):
+    values = [1] * num_rare + [0] * (1000 - num_rare)
+    frame = pd.DataFrame({"a": values, "b": values, "c": np.arange(1000) % 2})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sub.DataWarning)
+        model = sub.SubtractiveMixture(max_epochs=1, random_state=0).fit(frame)
+    place = model.schema_.place
+    assert (place["a"] == place["b"]) == are_copies
+    score = model.score_samples(pd.DataFrame({"a": [1], "b": [0], "c": [0]}))[0]
+    assert np.isfinite(score) == (not are_copies)
 
 
 def test_columns_with_different_gaps_are_not_copies():
