@@ -2,7 +2,10 @@
 
 import json
 
-from benchmarks import summary
+import pytest
+import torch
+
+from benchmarks import defaults, summary
 from benchmarks.recording import keep
 
 
@@ -22,3 +25,16 @@ def test_a_run_takes_the_place_of_an_earlier_one_and_names_its_commit(tmp_path):
     first, second = json.loads(path.read_text())
     assert (first["seed"], second["seed"], second["score"]) == (1, 0, 2.0)
     assert first["commit"] == second["commit"] != ""
+
+
+def test_chow_liu_trees_sum_to_one_and_copies_are_joined():
+    x = (torch.rand(200, 5, generator=torch.Generator().manual_seed(0)) < 0.3).long()
+    x[:, 3] = x[:, 1]
+    tree = defaults.ChowLiuTree.of(x, 0.1)
+    every = torch.cartesian_prod(*[torch.arange(2)] * 5)
+    torch.testing.assert_close(tree.log_prob(every).exp().sum(), torch.tensor(1.0).double())
+    assert [1, 3] in tree.edges.sort(1).values.tolist()
+    # The model of the tree has the shares of single columns and of joined pairs, smoothed.
+    joint = tree.log_prob(every).exp()
+    pair = joint[(every[:, 1] == 1) & (every[:, 3] == 1)].sum()
+    assert pair == pytest.approx(((x[:, 1] == 1).sum() + 0.1) / 200.4)
