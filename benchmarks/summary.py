@@ -105,7 +105,7 @@ def binary() -> str:
     order = sorted(
         records.index[records["set"].isin(SETS)], key=lambda k: SETS.index(records.loc[k, "set"])
     )
-    return _of_sets(records.loc[order], tuple(OURS))
+    return _of_sets(records.loc[order], (*OURS, "Chow-Liu tree"))
 
 
 def _of_sets(records: pd.DataFrame, models: tuple[str, ...]) -> str:
