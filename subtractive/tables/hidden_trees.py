@@ -99,7 +99,7 @@ class HiddenTrees:
             if self._is_hopeless():
                 return
             if self.is_large and self.budget.left > LEAST_PART * self.epoch:
-                self.members = [self._trained(self.first, 0, done=TRIAL_EPOCHS)]
+                self.members = [self._trained(self.first, 0, is_begun=True)]
             self._add_members()
 
     @property
@@ -235,12 +235,13 @@ class HiddenTrees:
         self.epoch = (self.budget.used - before) / max(1, len(history.epochs))
         return self._judged(tree, history, self.budget.used - before)
 
-    def _trained(self, tree: MonotonicCircuit, number: int, done: int = 0) -> Trained:
-        """A tree after EM, of which so many epochs are ``done``: small batches, then all rows."""
+    def _trained(self, tree: MonotonicCircuit, number: int, *, is_begun: bool = False) -> Trained:
+        """A tree after EM, of small batches and then of all rows; or what follows its trial."""
         before = self.budget.used
-        history = self.members[0].history if done else History()
-        if not done or self.budget.left > 2 * self.epoch:  # a step of all rows is worth more
-            steps = self.training.by_small_steps(tree, number, self.budget, done=done)
+        history = self.members[0].history if is_begun else History()
+        # A step of all rows is worth more than one more epoch.
+        if not is_begun or self.budget.left > 2 * self.epoch:
+            steps = self.training.by_small_steps(tree, number, self.budget)
             history = joined(history, steps)
         if history.stopped != "interrupted":
             steps = self.training.by_whole_steps(tree, number, self.budget)

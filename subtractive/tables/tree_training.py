@@ -9,7 +9,7 @@ import torch
 
 from subtractive.densities.base import Density
 from subtractive.densities.monotonic import MonotonicCircuit
-from subtractive.learning.em import decaying_steps, fit_em
+from subtractive.learning.em import fit_em
 from subtractive.learning.hidden_chow_liu import hidden_chow_liu_tree
 from subtractive.learning.history import History
 from subtractive.regions.chow_liu import chow_liu_tree
@@ -20,10 +20,12 @@ from subtractive.tables.training_rows import DitheredBatches, num_trained_rows
 
 PSEUDOCOUNT = 0.1  # rows in each unit; a whole row would already blur what is known well
 MAX_EPOCHS, PATIENCE = 30, 2
-BATCH = 512  # small batches: their noise leads out of poor optima
+# Small batches and large steps: their noise leads out of poor optima. Steps that shrink with every
+# batch end sooner, and in poorer ones.
+BATCH, STEP_SIZE = 512, 0.5
 # Steps of EM over all rows at the end of each tree, while held-out rows gain: small batches leave
-# even the shares of single values off by the noise of the last of them, one whole step does not.
-WHOLE_STEPS, WHOLE_BATCH = 8, 2048
+# even the shares of single values off by the noise of the last of them, whole steps do not.
+WHOLE_STEPS, WHOLE_BATCH = 16, 2048
 
 
 @final
@@ -59,18 +61,16 @@ class TreeTraining:
         number: int,
         budget: Budget,
         *,
-        done: int = 0,
         most: int | None = None,
     ) -> History:
-        """EM of small batches, whose steps go on from so many epochs that are ``done``."""
+        """EM of small batches."""
         size = max(32, min(BATCH, self.num_rows // 8))
-        steps, offset = decaying_steps(), done * math.ceil(self.num_rows / size)
         return fit_em(
             tree,
             self._batches(size, number),
             self.valid.x,
             valid_weights=self.valid.weights,
-            step_size=lambda step: steps(offset + step),
+            step_size=lambda step: STEP_SIZE,
             pseudocount=PSEUDOCOUNT,
             max_epochs=min(self.max_epochs, most or MAX_EPOCHS),
             patience=PATIENCE,
