@@ -44,6 +44,8 @@ MIXING = 0.5
 # Of more columns than this, distant ones count less when rows are clustered.
 NEAR_COLUMNS = 20
 FARTHEST = 4.0  # codes beyond, in standard deviations, are as far as this
+# Neighbours that share so much of the smaller entropy nearly determine each other.
+DETERMINED = 0.9
 
 
 def hidden_chow_liu_tree(
@@ -61,8 +63,9 @@ def hidden_chow_liu_tree(
 
     The states of z_v start as clusters of the rows, in which columns that are neither v nor its
     neighbours in the tree have the weight ``distant``, and transitions as the frequencies with
-    which neighbouring clusters meet. ``graph`` is a Chow-Liu
-    tree that is known already. Train it by :func:`fit_em`.
+    which neighbouring clusters meet. Where v and a neighbour nearly determine each other, as codes
+    and their names do, no cluster has rows of different states of v. ``graph`` is a Chow-Liu tree
+    that is known already. Train it by :func:`fit_em`.
 
     >>> rows = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)).cumsum(1)
     >>> density = sub.learning.hidden_chow_liu_tree(rows, [sub.Gaussian()] * 3, num_states=8)
@@ -79,13 +82,15 @@ def hidden_chow_liu_tree(
     features = [coordinates(data[:, v], family) for v, family in enumerate(families)]
     together = torch.cat(features, 1)
     far, labels = distant * min(1.0, math.sqrt(NEAR_COLUMNS / len(families))), []
+    determined = determined_variables(data, families, tree)
     for variable in range(len(families)):
         near = {variable, *tree.neighbours(variable)}
         widths = [1.0 if v in near else far for v in range(len(families))]
         scale = torch.cat(
             [torch.full(part.shape[1:], w) for part, w in zip(features, widths, strict=True)]
         )
-        labels.append(clusters(together * scale, num_states, generator))
+        points, codes = together * scale, data[:, variable] if variable in determined else None
+        labels.append(clusters_within(codes, points, num_states, generator))
     update(circuit, _start(circuit, tree, data, shares / shares.sum(), labels), 1 / len(data))
     return MonotonicCircuit(circuit)
 
@@ -158,6 +163,56 @@ def coordinates(column: Tensor, family: InputFamily) -> Tensor:
     if is_atom is not None:
         parts.append(is_atom.float())
     return torch.cat(parts, 1)
+
+
+def determined_variables(
+    data: Tensor, families: Sequence[InputFamily], tree: HiddenTree
+) -> set[int]:
+    """The discrete variables of which a neighbour tells nearly all, or which tell all of one."""
+    found: set[int] = set()
+    for child, parent in enumerate(tree.parents):
+        sizes = [families[v].num_states for v in (child, parent) if v is not None]
+        if parent is None or None in sizes:
+            continue
+        pair = data[:, [child, parent]]
+        pair = pair[~pair.isnan().any(1)].long()
+        joint = torch.zeros([size or 0 for size in sizes], dtype=torch.float64)
+        joint.index_put_((pair[:, 0], pair[:, 1]), torch.ones(len(pair)).double(), accumulate=True)
+        joint /= max(1, len(pair))
+        single = [_entropy(joint.sum(axis)) for axis in (1, 0)]
+        if sum(single) - _entropy(joint) > DETERMINED * min(single):
+            found |= {child, parent}
+    return found
+
+
+def _entropy(shares: Tensor) -> float:
+    return float(torch.special.entr(shares).sum())
+
+
+def clusters_within(
+    codes: Tensor | None, points: Tensor, count: int, generator: torch.Generator | None
+) -> Tensor:
+    """The clusters (n,) of points, none of which has rows of different codes (n,), if given.
+
+    A code has clusters in proportion to the root of its rows, and one at least: those of rare
+    codes would otherwise be part of others.
+    """
+    if codes is not None:
+        levels, level, sizes = torch.unique(
+            torch.nan_to_num(codes, nan=-1.0), return_inverse=True, return_counts=True
+        )
+    if codes is None or 2 * len(levels) > count:
+        return clusters(points, count, generator)
+    shares = sizes.double().sqrt()
+    # At least one each, and no more than ``count`` together.
+    each = 1 + ((count - len(levels)) * shares / shares.sum()).floor().long()
+    labels = torch.empty(len(points), dtype=torch.long)
+    for number, (first, size) in enumerate(
+        zip((each.cumsum(0) - each).tolist(), each.tolist(), strict=True)
+    ):
+        rows = (level == number).nonzero()[:, 0]
+        labels[rows] = first + clusters(points[rows], size, generator)
+    return labels
 
 
 def clusters(points: Tensor, count: int, generator: torch.Generator | None) -> Tensor:

@@ -9,7 +9,13 @@ import pytest
 import torch
 
 import subtractive as sub
-from subtractive.learning.hidden_chow_liu import HiddenTree, clusters, hidden_chow_liu_tree
+from subtractive.learning.hidden_chow_liu import (
+    HiddenTree,
+    clusters,
+    clusters_within,
+    determined_variables,
+    hidden_chow_liu_tree,
+)
 
 STATES = [sub.Categorical(2), sub.Categorical(3), sub.Categorical(2), sub.Categorical(2)]
 
@@ -93,3 +99,47 @@ def test_clusters_are_near_their_points():
     for label in found.unique():
         assert len(which[found == label].unique()) == 1
     assert len(clusters(torch.zeros(10, 2), 4, generator).unique()) == 1
+
+
+def named_codes(count=4000, num_codes=12):
+    """Codes, of which the first are rare, their names in another order, and a number."""
+    generator = torch.Generator().manual_seed(0)
+    shares = torch.arange(1, num_codes + 1).double() ** 2
+    codes = torch.multinomial(shares, count, replacement=True, generator=generator)
+    names = torch.randperm(num_codes, generator=generator)[codes]
+    numbers = torch.randn(count, generator=generator, dtype=torch.float64) + 0.2 * codes
+    return torch.stack([codes.double(), names.double(), numbers], 1)
+
+
+def test_codes_and_their_names_determine_each_other_however_rare():
+    rows = named_codes()
+    families = [sub.Categorical(12), sub.Categorical(12), sub.Gaussian()]
+    density = hidden_chow_liu_tree(rows, families, 32, dtype=torch.float64)
+    sub.learning.fit_em(density, rows, max_epochs=5, pseudocount=0.01, progress=False)
+    pairs = torch.unique(rows[:, :2], dim=0)
+    x = torch.cat([pairs, torch.zeros(len(pairs), 1).double()], 1)
+    code, name = torch.tensor([True, False, False]), torch.tensor([False, True, False])
+    for query, given in ((code, name), (name, code)):
+        assert density.log_conditional(x, query, given).exp().min() > 0.99
+
+
+def test_columns_are_determined_by_neighbours_that_tell_nearly_all_of_them():
+    rows = named_codes()
+    families = [sub.Categorical(12), sub.Categorical(12), sub.Gaussian()]
+    tree = HiddenTree.of(sub.chow_liu_tree(rows.numpy()))
+    assert determined_variables(rows, families, tree) == {0, 1}
+    tree = HiddenTree.of(sub.chow_liu_tree(dependent_rows().numpy()))
+    assert determined_variables(dependent_rows(), STATES, tree) == set()
+
+
+def test_clusters_within_codes_hold_rows_of_one_code_each():
+    rows = named_codes()
+    codes = torch.where(rows[:, 0] == 3, math.nan, rows[:, 0])  # missing is a code like any other
+    generator = torch.Generator().manual_seed(0)
+    labels = clusters_within(codes, rows[:, 2:].float(), 32, generator)
+    assert int(labels.max()) < 32
+    for label in labels.unique():
+        assert len(torch.nan_to_num(codes[labels == label], nan=-1.0).unique()) == 1
+    few = clusters_within(codes, rows[:, 2:].float(), 16, torch.Generator().manual_seed(0))
+    plain = clusters(rows[:, 2:].float(), 16, torch.Generator().manual_seed(0))
+    assert bool((few == plain).all())  # too few for codes of their own
