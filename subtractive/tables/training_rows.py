@@ -91,12 +91,18 @@ def recode(rows: Rows, old: Sequence[Column], new: Sequence[Column]) -> Rows:
     return Rows(torch.stack(columns, 1), rows.weights, log_jacobian)
 
 
-def dither(x: Tensor, columns: Sequence[Column], generator: torch.Generator) -> Tensor:
-    """Rows (n, d) spread over the cells of the grids of their columns."""
+def dither(
+    x: Tensor,
+    columns: Sequence[Column],
+    generator: torch.Generator,
+    share_of_cell: float = 1.0,
+) -> Tensor:
+    """Rows (n, d) spread over the cells of the grids of their columns, or over part of them."""
     spread = x.clone()
     for number, column in enumerate(columns):
         if isinstance(column, Numeric) and column.grid is not None:
             uniform = torch.rand(len(x), generator=generator, dtype=torch.float64)
+            uniform = 0.5 + share_of_cell * (uniform - 0.5)
             codes = column.dither(x[:, number].numpy(), uniform.numpy())
             spread[:, number] = torch.from_numpy(codes)
     return spread
@@ -131,10 +137,11 @@ class DitheredBatches:
     columns: tuple[Column, ...]
     batch_size: int
     generator: torch.Generator = field(compare=False)
+    share_of_cell: float = 1.0
 
     def __call__(self) -> Iterator[tuple[Tensor, Tensor]]:
         rows = _unmerged(self.rows)
         order = torch.randperm(len(rows.x), generator=self.generator)
-        x = dither(rows.x, self.columns, self.generator)
+        x = dither(rows.x, self.columns, self.generator, self.share_of_cell)
         for some in order.split(self.batch_size):
             yield x[some], rows.weights[some]
