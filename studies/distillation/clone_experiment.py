@@ -61,10 +61,10 @@ class Clones(Staged):
     future: float = 0.3  # weight of what comes after the next token
     steps: int = 8  # of EM
     strengths: tuple[float, ...] = (0.5, 1.0, 2.0)
-    longer: int = 100  # further steps of EM
+    longer: int = 70  # further steps of EM
     square_steps: int = 100
     square_rows: int = 20_000  # texts in each of these steps
-    square_rate: float = 0.4
+    square_rate: float = 0.8
     rows: int = 0  # texts to learn from; 0 are all
     tokens: int = 512  # of the teacher's vocabulary
 
