@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,17 +13,14 @@ import numpy as np
 import torch
 
 from studies.distillation.clone_learning import expectation_maximisation, start_from_states
-from studies.distillation.clone_squares import (
-    Adam,
-    ascend,
-    log_square_probs,
-    square_root,
-)
-from studies.distillation.clones import CloneChain, Scores, Tokens, log_values
+from studies.distillation.clone_paths import Scores, Tokens
+from studies.distillation.clone_squares import log_square_probs
+from studies.distillation.clones import CloneChain, log_values
 from studies.distillation.contexts import cluster, context_features, shares
 from studies.distillation.corpus import PARTS, read_corpus
 from studies.distillation.llama import read_llama
 from studies.distillation.ngrams import witten_bell_log_probs
+from studies.distillation.square_learning import Ascent, learn_square
 from studies.distillation.vocabulary import Vocabulary, make_vocabulary
 from studies.grid.experiment import Place, Record, Run, Staged
 from studies.grid.outputs import Page
@@ -46,7 +44,7 @@ class Clones(Staged):
     """Chains of ``sizes`` states from the folder ``data`` of texts, whose teacher is in it.
 
     A square starts from the square root of its additive twin. ``additive, longer`` is that twin
-    after as many further passes over the texts as the square has had, with its backward passes.
+    after ``longer`` further steps of EM, each of them a pass over all texts.
     """
 
     name: ClassVar[str] = "clones"
@@ -55,17 +53,18 @@ class Clones(Staged):
     data: str = ""
     teacher: str = "stories260K.bin"
     orders: tuple[int, ...] = (1, 2, 3, 4, 5)
-    sizes: tuple[int, ...] = (1024, 4096)
+    sizes: tuple[int, ...] = (1024,)
     squared: tuple[int, ...] = (1024,)  # the sizes that are squared, too
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6, 7, 8)
     most: int = 256  # clones of one token
     contexts: int = 30_000  # texts whose contexts are clustered
     future: float = 0.3  # weight of what comes after the next token
     steps: int = 8  # of EM
     strengths: tuple[float, ...] = (0.5, 1.0, 2.0)
-    square_steps: int = 60
-    square_rows: int = 5_000
-    square_rate: float = 0.003
+    longer: int = 70  # further steps of EM
+    square_steps: int = 100
+    square_rows: int = 20_000  # texts in each of these steps
+    square_rate: float = 0.8
     rows: int = 0  # texts to learn from; 0 are all
     tokens: int = 512  # of the teacher's vocabulary
 
@@ -87,6 +86,11 @@ class Clones(Staged):
         ]
 
     def perform(self, run: Run, place: Place) -> Mapping[str, Any]:
+        start = time.process_time()
+        result = self._perform(run, place)
+        return {**result, "cpu_seconds": round(time.process_time() - start, 2)}
+
+    def _perform(self, run: Run, place: Place) -> dict[str, Any]:
         texts = read_texts(self.data, self.rows, self.tokens)
         if run["model"] == NGRAM:
             return self._ngram(run, texts)
@@ -96,8 +100,7 @@ class Clones(Staged):
         chain = read_chain(place("npz").with_name(f"{identify(first)}.npz"))
         if run["model"] == SQUARE:
             return self._square(run, texts, chain, place)
-        passes = max(1, round(self.square_steps * self.square_rows / len(texts.states["train"])))
-        return self._learn(texts, chain, passes, place)
+        return self._learn(texts, chain, self.longer, place)
 
     def _ngram(self, run: Run, texts: Texts) -> dict[str, Any]:
         train, count = texts.states["train"], texts.vocabulary.num_states
@@ -140,27 +143,16 @@ class Clones(Staged):
         }
 
     def _square(self, run: Run, texts: Texts, chain: CloneChain, place: Place) -> dict[str, Any]:
-        root = square_root(chain)
-        draw, optimizer = np.random.default_rng(run["seed"]), Adam(self.square_rate)
+        settings = Ascent(self.square_steps, self.square_rows, self.square_rate)
         train, valid = texts.states["train"], texts.states["valid"]
-        history = [float(log_square_probs(root, valid).mean())]
-        best = root.transition.copy()
-        for step in range(self.square_steps):
-            # The rate is constant at first, then falls to zero.
-            optimizer.rate = self.square_rate * min(1.0, 1.4 * (1 - step / self.square_steps))
-            ascend(root, train[draw.choice(len(train), self.square_rows)], optimizer)
-            if step % 10 == 9 or step + 1 == self.square_steps:
-                history.append(float(log_square_probs(root, valid).mean()))
-                if history[-1] >= max(history):
-                    best = root.transition.copy()
-        learned = CloneChain(root.offsets, root.initial, best)
-        write_chain(place("npz"), learned)
+        fitted = learn_square(chain, train, valid, settings, run["seed"])
+        write_chain(place("npz"), fitted.chain)
         return {
-            **scores(texts, lambda x: log_square_probs(learned, x)),
+            **scores(texts, lambda x: log_square_probs(fitted.chain, x)),
             "states": chain.num_states,
             "parameters": chain.transition.size,
-            "valid_history": [round(score, 4) for score in history],
-            "negative": float((best < 0).mean()),
+            "valid_history": [round(score, 4) for score in fitted.valid],
+            "negative": float((fitted.chain.transition < 0).mean()),
         }
 
     def present(self, records: Sequence[Record], outputs: Page) -> None:
@@ -228,5 +220,12 @@ def _save(partial: str, array: np.ndarray[Any, Any]) -> None:
 
 FULL = Clones()
 QUICK = Clones(
-    sizes=(256,), squared=(256,), seeds=(0,), contexts=2_000, steps=2, rows=5_000, square_steps=10
+    sizes=(256,),
+    squared=(256,),
+    seeds=(0,),
+    contexts=2_000,
+    steps=2,
+    rows=5_000,
+    longer=3,
+    square_steps=10,
 )

@@ -7,14 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from studies.distillation.clones import (
-    CloneChain,
-    Counts,
-    Numbers,
-    Tokens,
-    expected_counts,
-    log_values,
-)
+from studies.distillation.clone_paths import Numbers, Tokens
+from studies.distillation.clones import CloneChain, Counts, expected_counts, log_values
 
 
 def smoothed(counts: Counts, offsets: Tokens, strength: float) -> CloneChain:

@@ -7,13 +7,15 @@ from statistics import median
 
 from studies.distillation.clone_experiment import ADDITIVE, LONGER, NGRAM, SQUARE
 from studies.distillation.guided_experiment import last_word
-from studies.evidence.formats import number, seconds, spread, table, tests
+from studies.distillation.sweep import p_value
+from studies.evidence.formats import number, spread, table, tests
 from studies.evidence.pages import Block
 from studies.evidence.store import Store
 from studies.grid.experiment import Record
 
 GROUP = "clones/ours"
 NAMES = {2: "bigram", 3: "trigram"}
+_FEWEST = 5  # runs of each model that a test is worth something with
 
 
 def clones_table(store: Store) -> str:
@@ -22,24 +24,31 @@ def clones_table(store: Store) -> str:
     for order in sorted(r.run["order"] for r in store.select(GROUP, model=NGRAM)):
         record = store.one(GROUP, model=NGRAM, order=order)
         name = NAMES.get(order, f"{order}-gram")
-        rows.append([f"{name}, Witten–Bell", "", "", *_parts([record]), seconds([record])])
+        rows.append([f"{name}, Witten–Bell", "", "", "", *_parts([record])])
     for size in _sizes(store):
         for model in (ADDITIVE, LONGER, SQUARE):
             runs = store.select(GROUP, model=model, states=size)
             if runs:
-                count = str(len(runs))
-                rows.append([model, f"{size:,}", count, *_parts(runs), seconds(runs)])
+                parameters = f"{runs[0].result['parameters']:,}"
+                rows.append([model, f"{size:,}", parameters, str(len(runs)), *_parts(runs)])
     teacher = store.group(GROUP)[0].result["teacher"]
     scores = [number(teacher[part]) for part in ("train", "valid", "test")]
-    rows.append(["teacher", "", "", *scores, ""])
-    return table(["model", "K", "runs", "train", "valid", "test", "seconds"], rows)
+    rows.append(["teacher", "", "", "", *scores, ""])
+    columns = ["model", "K", "parameters", "runs", "train", "valid", "test", "CPU seconds"]
+    return table(columns, rows)
 
 
 def _parts(records: list[Record]) -> list[str]:
+    """The scores of runs, and their seconds."""
     first, second = (
         number(median(r.result[part] for r in records)) for part in ("train", "valid")
     )
-    return [first, second, spread(tests(records))]
+    timed = all("cpu_seconds" in r.result for r in records)
+    return [first, second, spread(tests(records)), f"{_seconds(records):,.0f}" if timed else ""]
+
+
+def _seconds(records: list[Record]) -> float:
+    return median(float(r.result["cpu_seconds"]) for r in records)
 
 
 def _sizes(store: Store) -> list[int]:
@@ -69,20 +78,49 @@ def verdict(store: Store) -> str:
 
 
 def square_verdict(store: Store) -> str:
-    """Squares against additive chains of equal size and work."""
+    """Squares against additive chains of equal size and at least as much work."""
     words = []
     for size in _sizes(store):
         squares = store.select(GROUP, model=SQUARE, states=size)
         longer = store.select(GROUP, model=LONGER, states=size)
-        if not squares or not longer:
-            continue
-        gain = median(tests(squares)) - median(tests(longer))
-        side = "ahead of" if gain > 0 else "behind"
-        words.append(
-            f"With K = {size:,} the square is {side} the additive chain trained on by "
-            f"{number(abs(gain))} nats ({len(squares)} and {len(longer)} runs)."
-        )
-    return " ".join(words)
+        if squares and longer:
+            words.append(
+                f"- **K = {size:,}**: {_compared(squares, longer)}{_beside(store, squares)}"
+            )
+    return "\n".join(words)
+
+
+def _compared(squares: list[Record], longer: list[Record]) -> str:
+    """Which of two models of one size is ahead, by how much, and how certain that is."""
+    ours, theirs = tests(squares), tests(longer)
+    gain = median(ours) - median(theirs)
+    side = "ahead of" if gain > 0 else "behind"
+    text = (
+        f"the square is {side} the additive chain trained on by {number(abs(gain))} nats, "
+        f"{_seconds(squares):,.0f} CPU seconds against {_seconds(longer):,.0f}"
+    )
+    if min(len(ours), len(theirs)) < _FEWEST:
+        return f"{text} ({len(ours)} and {len(theirs)} runs: too few for a test)."
+    better = p_value(ours, theirs) if gain > 0 else p_value(theirs, ours)
+    apart = min(ours) > max(theirs) or max(ours) < min(theirs)
+    every = "; no run of one is within the range of the other" if apart else ""
+    return (
+        f"{text} ({len(ours)} and {len(theirs)} runs, one-sided Mann–Whitney test: "
+        f"p = {better:.1e}{every})."
+    )
+
+
+def _beside(store: Store, squares: list[Record]) -> str:
+    """Which n-grams the median square is ahead of, and behind which it stays."""
+    grams = sorted(store.select(GROUP, model=NGRAM), key=lambda r: r.run["order"])
+    names = [
+        (NAMES.get(r.run["order"], f"{r.run['order']}-gram"), r.result["test"]) for r in grams
+    ]
+    score = median(tests(squares))
+    beaten = [name for name, test in names if test < score]
+    others = [name for name, test in names if test >= score]
+    ahead = f" It is ahead of the {', '.join(beaten)}." if beaten else ""
+    return ahead + (f" It stays behind the {', '.join(others)}." if others else "")
 
 
 def guided_table(store: Store) -> str:

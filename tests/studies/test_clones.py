@@ -15,8 +15,7 @@ from studies.distillation.clone_learning import (
     start_from_states,
 )
 from studies.distillation.clone_squares import (
-    Adam,
-    ascend,
+    Blocks,
     log_partition,
     log_square_probs,
     partition_gradient,
@@ -30,11 +29,13 @@ from studies.distillation.clones import (
 )
 from studies.distillation.contexts import cluster, shares
 from studies.distillation.ngrams import witten_bell_log_probs
+from studies.distillation.square_learning import Ascent, NaturalGradient, divided, learn_square
 from subtractive.sequences.queries import containing_probability
 
 OFFSETS = np.array([0, 2, 3, 6])
 TOKEN = np.repeat(np.arange(3), np.diff(OFFSETS))
 LENGTH = 4
+TABLE = np.arange(36, dtype=np.float32).reshape(6, 6)
 ROWS = np.array(list(itertools.product(range(3), repeat=LENGTH)))
 
 
@@ -111,7 +112,7 @@ def test_gradients_are_those_of_enumeration():
     def total(c):
         return math.log(math.fsum(value(c, row) ** 2 for row in ROWS))
 
-    found, partition = log_gradient(chain, rows), partition_gradient(chain, LENGTH)[1]
+    found, partition = log_gradient(chain, rows), partition_gradient(chain, LENGTH).gradient
     for i, j in [(0, 0), (2, 4), (5, 1), (1, 2), (4, 5)]:
         assert found.transition[i, j] == pytest.approx(slope(data, i, j), rel=1e-3, abs=1e-3)
         assert partition[i, j] == pytest.approx(slope(total, i, j), rel=1e-3, abs=1e-4)
@@ -137,17 +138,45 @@ def test_em_never_loses_without_pseudocounts_and_chains_stay_distributions():
     )
 
 
+def test_blocks_of_tokens_with_equally_many_clones_stand_together():
+    chain = signed(4)
+    blocks = Blocks.of(chain)
+    assert [size for _, size in blocks.groups] == [1, 2, 3]
+    np.testing.assert_array_equal(blocks.restored(blocks.ordered(TABLE)), TABLE)
+    rows, columns = (part(blocks.ordered(TABLE)) for part in (blocks.rows, blocks.columns))
+    np.testing.assert_array_equal(rows[1][0], TABLE[:2, blocks.order])  # the clones of token 0
+    np.testing.assert_array_equal(columns[2][0], TABLE[blocks.order, 3:].T)  # those of token 2
+
+
+def test_what_surrounds_a_transition_is_its_part_in_the_second_order_of_z():
+    chain, change, length = signed(5), signed(6).transition, 2
+    pairs = list(itertools.product(range(3), repeat=length))
+    whole = math.fsum(value(chain, row) ** 2 for row in pairs)
+    moved = CloneChain(OFFSETS, chain.initial, change)
+    expected = math.fsum(value(moved, row) ** 2 for row in pairs) / whole
+    found, blocks = partition_gradient(chain, length), Blocks.of(chain)
+    divided_change = divided(change, blocks, found.before, found.after)
+    assert (change * divided_change).sum() == pytest.approx(expected, rel=1e-4, abs=0)
+
+
 def test_a_square_starts_near_the_additive_chain_and_learns():
     rows = ROWS[[1, 1, 1, 40, 40, 60]]
     root = square_root(additive(1))
     np.testing.assert_allclose(root.transition**2, additive(1).transition, rtol=1e-5, atol=0)
-    optimizer, scores = Adam(0.02), []
-    for _ in range(40):
-        scores.append(ascend(root, rows, optimizer))
-    assert scores[-1] > scores[0] + 0.5
-    assert scores[0] == pytest.approx(
-        log_square_probs(square_root(additive(1)), rows).mean(), rel=1e-4, abs=1e-4
+    fitted = learn_square(additive(1), rows, rows, Ascent(40, len(rows), rate=1.0), seed=0)
+    assert fitted.valid[0] == pytest.approx(log_square_probs(root, rows).mean(), rel=1e-4, abs=0)
+    assert max(fitted.valid) > fitted.valid[0] + 0.5
+    assert log_square_probs(fitted.chain, rows).mean() == pytest.approx(
+        max(fitted.valid), rel=1e-5, abs=1e-5
     )
+
+
+def test_steps_say_the_likelihood_before_them_and_are_clipped():
+    chain, rows = signed(7), ROWS[[1, 1, 1, 40, 40, 60]]
+    before, start = log_square_probs(chain, rows).mean(), chain.transition.copy()
+    optimizer = NaturalGradient(Ascent(1, len(rows), rate=1.0, clip=0.01))
+    assert optimizer.step(chain, rows, 1.0) == pytest.approx(before, rel=1e-4, abs=1e-4)
+    assert np.abs(chain.transition - start).max() <= 0.1 * 0.01 * 1.001  # momentum 0.9
 
 
 def test_known_states_give_counts():
