@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from statistics import median
 
 from studies.evidence.formats import number, spread, table
@@ -94,6 +95,20 @@ def _signed(value: float) -> str:
     return f"{'+' if value > 0 else ''}{number(value, 3)}"
 
 
+def bins(store: Store) -> str:
+    """The planes in bins by the paper's protocol, as far as they are recorded."""
+    group = "synthetic-discrete/paper"
+    if group not in store:
+        return "*No record yet.*"
+    rows = []
+    for name, inputs in product(SHOWN, ("embedding", "binomial")):
+        for model in (MPC, MPC2, NPC2):
+            for record in store.select(group, set=name, inputs=inputs, model=model):
+                truth, units = record.result["truth"], str(record.run["units"])
+                rows.append([name, inputs, units, model, _cell(record), number(truth, 3)])
+    return table(["set", "inputs", "K", "model", "protocol paper", "truth"], rows)
+
+
 def overflow_difference(store: Store) -> str:
     """How far two kinds of stable arithmetic differ."""
     return store.presented("overflow/ours").texts[0]
@@ -137,6 +152,7 @@ def ring_verdict(store: Store) -> str:
 BLOCKS: Mapping[str, Block] = {
     "planes/table": planes,
     "planes/verdict": planes_verdict,
+    "bins/table": bins,
     "overflow/difference": overflow_difference,
     "splines/errors": spline_errors,
     "ring/verdict": ring_verdict,
