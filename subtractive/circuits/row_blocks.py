@@ -19,8 +19,6 @@ _BLOCK, _FEWEST_ROWS = 2**17, 16
 def mixed_calls(schedule: FoldedSchedule, leaves: Sequence[LeafMessage]) -> list[int]:
     """The calls that make a gram for each row."""
     is_gram = [leaf.is_gram for leaf in leaves]
-    if not any(is_gram):
-        return []
     by_row = [leaf.shape[1] > 1 for leaf in leaves]
     mixed = []
     for number, call in enumerate(schedule.calls):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.circuits.layers import mix, mix_gram
+from subtractive.circuits.sums import mix, mix_gram
 from subtractive.circuits.weights import PositiveWeights, RealWeights
 from subtractive.densities.base import Density
 from subtractive.densities.monotonic import MonotonicCircuit

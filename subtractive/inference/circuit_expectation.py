@@ -12,10 +12,10 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from subtractive.circuits.building import require_tree
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.evaluation import root_of_grams
 from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer, SumLayer
-from subtractive.circuits.partition_layer import require_tree
 from subtractive.circuits.weights import GivenWeights
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.integration_points import integration_points

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.circuit import Circuit, Stack
 from subtractive.circuits.evaluation import evaluate, leaves_of
-from subtractive.circuits.stacking import Stack
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside

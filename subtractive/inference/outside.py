@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.circuit import Circuit, Stack
 from subtractive.circuits.environment import Environment
 from subtractive.circuits.evaluation import ForwardPass, leaves_of
-from subtractive.circuits.layers import mix
-from subtractive.circuits.stacking import Stack
+from subtractive.circuits.sums import mix
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import OBSERVED, square_leaves
 from subtractive.numerics.leaf_message import LeafMessage, double

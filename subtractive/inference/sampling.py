@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.circuit import Circuit, Stack
 from subtractive.circuits.evaluation import ForwardPass, leaves_of
 from subtractive.circuits.reference_path import ReferencePath
-from subtractive.circuits.stacking import Stack
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside, numbers_per_row

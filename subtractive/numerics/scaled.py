@@ -9,13 +9,16 @@ vector (f, n, i) or a gram (f, n, i, j).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from subtractive.numerics.leaf_message import Index, LeafMessage, double, spread
+
+# The logarithm of a scale of one, or of one that is kept elsewhere; it broadcasts.
+UNSCALED = torch.zeros((), dtype=torch.float64)
 
 
 class Scaled(NamedTuple):
@@ -26,7 +29,7 @@ class Scaled(NamedTuple):
     """
 
     mantissa: Tensor  # (f, n, i) or (f, n, i, j)
-    log_scale: Tensor  # (f, n), float64, constant for differentiation
+    log_scale: Tensor  # (f, n) or UNSCALED, float64, constant for differentiation
     num_errors: Tensor | float = 1.0  # (f, n)
 
     @property
@@ -43,25 +46,31 @@ class Scaled(NamedTuple):
 
     def take(self, index: Index) -> Scaled:
         """The messages of some regions."""
-        return Scaled(self.mantissa[index], self.log_scale[index])
+        scale = self.log_scale
+        return Scaled(self.mantissa[index], scale if scale is UNSCALED else scale[index])
 
     def split(self, sizes: Sequence[int]) -> list[Scaled]:
         """The messages of consecutive groups of regions, together all of them."""
-        parts = (self.mantissa.split(list(sizes)), self.log_scale.split(list(sizes)))
-        return [Scaled(*part) for part in zip(*parts, strict=True)]
+        mantissas = self.mantissa.split([*sizes])
+        if self.log_scale is UNSCALED:
+            return [Scaled(mantissa, UNSCALED) for mantissa in mantissas]
+        scales = self.log_scale.split([*sizes])
+        return [Scaled(*part) for part in zip(mantissas, scales, strict=True)]
 
     def rows(self, rows: slice | Tensor) -> Scaled:
         """The messages of some rows; one row that stands for all rows stays."""
         if self.shape[1] == 1:
             return self
         scale = self.log_scale
-        return Scaled(self.mantissa[:, rows], scale if scale.shape[1] == 1 else scale[:, rows])
+        is_shared = scale is UNSCALED or scale.shape[1] == 1
+        return Scaled(self.mantissa[:, rows], scale if is_shared else scale[:, rows])
 
     def outer(self) -> Scaled:
         """The gram ``v vᴴ`` of a vector, in double precision."""
         wide = self.mantissa.to(double(self.dtype))
         gram = wide[..., :, None] * wide[..., None, :].conj()  # (f, n, i, j)
-        return Scaled(gram, 2 * self.log_scale, 2.0 * self.num_errors)
+        scale = self.log_scale
+        return Scaled(gram, scale if scale is UNSCALED else 2 * scale, 2.0 * self.num_errors)
 
 
 # What passes through a circuit: of a leaf before its exponential, of a layer with a scale.
@@ -78,16 +87,17 @@ def to_scaled(message: LeafMessage) -> Scaled:
     size = exponent.detach()
     if mantissa is not None:
         size = size + mantissa.detach().abs().log()
-    peak = size.amax(units)  # (f, n)
+    peak = size.amax(units, keepdim=True)  # (f, n, 1, ...)
+    log_scale = peak.reshape(peak.shape[:2]).double()
     # Any finite number will do where all entries are exactly zero.
-    shifted = exponent - spread(peak.clamp(min=torch.finfo(peak.dtype).min), exponent)
+    shifted = exponent - peak.clamp(min=torch.finfo(peak.dtype).min)
     if mantissa is None:
-        return Scaled(shifted.exp_(), peak.double())
+        return Scaled(shifted.exp_(), log_scale)
     # Only where the mantissa is (nearly) zero does the exponent exceed the peak, by any amount.
     limit = math.log(torch.finfo(shifted.dtype).max)
     impossible, possible = shifted.clamp(max=0.5 * limit), shifted.clamp(max=0.999 * limit)
     size = torch.where(mantissa == 0, impossible, possible).exp()
-    return Scaled(size * mantissa, peak.double())
+    return Scaled(size * mantissa, log_scale)
 
 
 def divide(mantissa: Tensor, peak: Tensor) -> Scaled:
@@ -135,11 +145,17 @@ def _multiply_alike(messages: Sequence[Message]) -> Scaled:
 
 def times(one: Scaled, other: Scaled) -> Scaled:
     """The element-wise product of two messages of the same kind."""
-    return Scaled(
-        one.mantissa * other.mantissa,
-        one.log_scale + other.log_scale,
-        one.num_errors + other.num_errors + 1.0,
-    )
+    errors = one.num_errors + other.num_errors + 1.0
+    return Scaled(one.mantissa * other.mantissa, added_scales((one, other)), errors)
+
+
+def added_scales(factors: Iterable[Scaled]) -> Tensor:
+    """The logarithm of the product of all scales."""
+    total = UNSCALED
+    for _, scale, _ in factors:
+        if scale is not UNSCALED:
+            total = scale if total is UNSCALED else total + scale
+    return total
 
 
 def _rescaled(product: Scaled) -> Scaled:

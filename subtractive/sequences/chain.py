@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.layers import HadamardLayer, mix, mix_gram
+from subtractive.circuits.layers import HadamardLayer
+from subtractive.circuits.sums import mix, mix_gram
 from subtractive.densities.base import Density
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from subtractive.circuits.circuit import Stack, structure
 from subtractive.circuits.evaluation import evaluate
 from subtractive.circuits.layers import HadamardLayer, SumLayer
-from subtractive.circuits.stacking import Stack, structure
 from subtractive.densities.base import Density
 from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit

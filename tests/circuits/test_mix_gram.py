@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from subtractive.circuits.layers import mix_gram
+from subtractive.circuits.sums import mix_gram
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 REAL, COMPLEX = torch.float64, torch.complex128

@@ -8,8 +8,8 @@ from oracles import all_states, mp_log_partition, mp_log_square_integral
 from registry import every_kind
 
 import subtractive as sub
+from subtractive.circuits.circuit import Stack
 from subtractive.circuits.evaluation import ForwardPass, evaluate, leaves_of
-from subtractive.circuits.stacking import Stack
 from subtractive.inference.contraction_schedule import contraction_schedule, reroot
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import MISSING, OBSERVED, labels, square_leaves

@@ -9,8 +9,8 @@ from registry import LAYERS, build, points
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import subtractive as sub
+from subtractive.circuits.circuit import Stack
 from subtractive.circuits.evaluation import evaluate, leaves_of
-from subtractive.circuits.stacking import Stack
 from subtractive.inference import marginal as marginal_module
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import (

@@ -1,0 +1,137 @@
+"""The sums of a layer: of vectors ``W a``, of grams ``W A Wᴴ``, and over all units of a region."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from subtractive.numerics.leaf_message import double
+from subtractive.numerics.scaled import Message, Scaled, multiply, times
+from subtractive.numerics.transforms import is_transformed
+
+# Gradients of grams of so many units take less time in single precision.
+_WIDE = 64
+
+
+def mix(weight: Tensor, values: Tensor) -> Tensor:
+    """``y = W x``: weights (f, o, i), values (f, n, i), result (f, n, o)."""
+    if weight.dtype != values.dtype:
+        dtype = torch.promote_types(weight.dtype, values.dtype)
+        weight, values = weight.to(dtype), values.to(dtype)
+    return torch.bmm(values, weight.mT)
+
+
+def mix_gram(weight: Tensor, gram: Tensor, other: Tensor) -> Tensor:
+    """``Y = W G Vᴴ``, in double precision: components that nearly cancel leave few digits.
+
+    Weights are (f, o, i) and (f, p, j), grams (f, n, i, j), the result is (f, n, o, p). Where both
+    weights are one tensor, gradients take it that G is its own adjoint, as grams are.
+    """
+    is_complex = weight.is_complex() or gram.is_complex() or other.is_complex()
+    dtype = torch.complex128 if is_complex else torch.float64
+    gram = gram.to(dtype)
+    regions, rows, i, j = gram.shape
+    if rows == 1 and other is weight and not is_complex and not is_transformed():
+        return _GramSum.apply(weight, gram)  # type: ignore[no-any-return, no-untyped-call]
+    left = weight.to(dtype)
+    right = left if other is weight else other.to(dtype)
+    half = torch.bmm(gram.reshape(regions, rows * i, j), right.mH)
+    return left[:, None] @ half.view(regions, rows, i, -1)
+
+
+class _GramSum(Function):
+    """``W G Wᵀ`` of weights (f, o, i) and grams (f, 1, i, j), differentiated by hand.
+
+    That takes three products instead of four. Components that cancel do so in ``G Wᵀ``, which is
+    in double precision. What is left is as good in single precision as gradients of vectors are.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, gram: Tensor) -> Tensor:  # noqa: ANN401
+        wide = weight.to(gram.dtype)
+        half = torch.bmm(gram.squeeze(1), wide.mT)
+        ctx.save_for_backward(weight, gram, half)
+        return torch.bmm(wide, half).unsqueeze(1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        """``∂/∂W = (S + Sᵀ) W G`` and ``∂/∂G = Wᵀ (S + Sᵀ) W / 2`` for a gradient S."""
+        weight, gram, half = ctx.saved_tensors
+        if torch.is_grad_enabled():  # they will be differentiated again
+            half = torch.bmm(gram.squeeze(1), weight.to(gram.dtype).mT)
+        elif weight.shape[2] >= _WIDE:
+            half, grad = half.to(weight.dtype), grad.to(weight.dtype)
+        matrix, grad = weight.to(grad.dtype), grad.squeeze(1)
+        both = grad + grad.mT
+        to_weight = torch.bmm(both, half.mT)
+        to_gram = torch.bmm(matrix.mT, torch.bmm(both, 0.5 * matrix))
+        return to_weight.to(weight.dtype), to_gram.to(gram.dtype).unsqueeze(1)
+
+
+def kronecker(vectors: Sequence[Tensor]) -> Tensor:
+    """``a ⊗ b ⊗ ...``, (f, n, i·j·...), of vectors (f, n, i), (f, n, j), ..."""
+    product = vectors[0]
+    for vector in vectors[1:]:
+        product = (product[..., :, None] * vector[..., None, :]).flatten(2)
+    return product
+
+
+def mix_kronecker_gram(weight: Tensor, grams: Sequence[Tensor], other: Tensor) -> Tensor:
+    """``W (A ⊗ B ⊗ ...) Vᴴ`` by applying each gram to its own axis of W.
+
+    Weights (f, o, i·j·...) and (f, p, k·l·...), grams (f, n, i, k), (f, n, j, l), ..., result
+    (f, n, o, p).
+    """
+    rows = max(gram.shape[1] for gram in grams)
+    dtype = weight.dtype
+    for gram in grams:
+        dtype = torch.promote_types(dtype, gram.dtype)
+    regions, outputs = weight.shape[:2]
+    # (f, n, o, i·j·...); each turn contracts the foremost input axis and appends its image.
+    image = weight[:, None].to(dtype).expand(regions, rows, -1, -1)
+    for gram in grams:
+        image = image.reshape(regions, rows, outputs, gram.shape[2], -1)
+        image = image.movedim(3, -1) @ gram[:, :, None].to(dtype)  # (f, n, o, rest, k)
+        image = image.flatten(3)
+    mixed = mix(other.conj(), image.flatten(1, 2))
+    return torch.unflatten(mixed, 1, (rows, outputs))
+
+
+def contract(children: Sequence[Message]) -> Scaled:
+    r"""The product of all messages that meet at a region, summed over its units, (1, n, 1).
+
+    .. math:: \sum_{ij} v_i v_j^* G_{ij}
+
+    with v the product of all vectors, and G that of all grams. Grams for all rows are multiplied
+    before those of single rows.
+    """
+    vectors = [child for child in children if not child.is_gram]
+    grams = [child for child in children if child.is_gram]
+    shared = [gram for gram in grams if gram.shape[1] == 1]
+    by_row = [gram for gram in grams if gram.shape[1] > 1]
+    gram = reduce(times, [multiply(some) for some in (shared, by_row) if some]) if grams else None
+    if not vectors:
+        assert gram is not None
+        return gram._replace(mantissa=_real(gram.mantissa.sum((2, 3))))
+    vector = multiply(vectors)
+    wide = vector.mantissa.to(double(vector.dtype))  # (1, n, i)
+    log_scale, errors = 2 * vector.log_scale, 2.0 * vector.num_errors + 1.0
+    if gram is None:
+        return Scaled(_real(wide.sum(-1).abs().square()), log_scale, errors)
+    if gram.shape[1] == 1:
+        image = mix(gram.mantissa[:, 0].mT, wide)
+    else:
+        wide = wide.to(torch.promote_types(wide.dtype, gram.dtype))
+        image = (wide[..., None, :] @ gram.mantissa.to(wide.dtype))[..., 0, :]
+    total = _real((image * wide.conj()).sum(-1))
+    return Scaled(total, log_scale + gram.log_scale, errors + gram.num_errors)
+
+
+def _real(total: Tensor) -> Tensor:
+    """Numbers (1, n) that are real but for rounding, as (1, n, 1)."""
+    return (total.real if total.is_complex() else total)[..., None]
