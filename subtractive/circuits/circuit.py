@@ -23,7 +23,7 @@ from subtractive.circuits.weights import GivenWeights, WeightKind, Weights, real
 from subtractive.init import Initialiser, uniform
 from subtractive.inputs.base import InputFamily
 from subtractive.inputs.layer import InputLayer
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 from subtractive.regions.folding import FoldedSchedule, LeafCall, Node, Places, fold, upward
 from subtractive.regions.graph import RegionGraph
 

@@ -8,7 +8,7 @@ import torch
 
 from subtractive.circuits.building import require_tree
 from subtractive.circuits.circuit import Circuit
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 from subtractive.regions.folding import divide_leaves, traverse
 
 

@@ -36,8 +36,7 @@ from subtractive.circuits.underflow import (
     underflowed,
 )
 from subtractive.circuits.weights import moderate
-from subtractive.numerics.leaf_message import LeafMessage, spread
-from subtractive.numerics.scaled import UNSCALED, Message, Scaled, to_scaled
+from subtractive.numerics.messages import UNSCALED, LeafMessage, Message, Scaled, spread, to_scaled
 from subtractive.numerics.signed_log import SignedLog
 from subtractive.numerics.transforms import full_precision, is_transformed, keep_freed_memory
 from subtractive.regions.folding import (

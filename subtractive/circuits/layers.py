@@ -20,8 +20,7 @@ from subtractive.circuits.environment import Environment, below_hadamard, below_
 from subtractive.circuits.sums import kronecker, mix_gram, mix_kronecker_gram
 from subtractive.circuits.weights import Weights
 from subtractive.io.registry import Registry
-from subtractive.numerics.leaf_message import Index, pick
-from subtractive.numerics.scaled import Message, Scaled, added_scales, multiply
+from subtractive.numerics.messages import Index, Message, Scaled, added_scales, multiply, pick
 from subtractive.numerics.signed_log import SignedLog, kronecker_signed, multiply_signed
 from subtractive.regions.folding import CONTRACTION, TRANSPOSED, FoldedSchedule
 

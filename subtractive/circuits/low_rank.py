@@ -13,8 +13,7 @@ import scipy
 import torch
 from torch import Tensor
 
-from subtractive.numerics.leaf_message import double
-from subtractive.numerics.scaled import Message, Scaled, multiply
+from subtractive.numerics.messages import Message, Scaled, double, multiply
 
 
 def low_rank_factors(grams: Tensor) -> Tensor | None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from subtractive.circuits.layers import Layer
-from subtractive.numerics.leaf_message import Index
+from subtractive.numerics.messages import Index
 from subtractive.numerics.signed_log import SignedLog, multiply_signed
 
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import Scaled
+from subtractive.numerics.messages import LeafMessage, Scaled
 from subtractive.regions.folding import FoldedSchedule
 
 # How many numbers the largest message of a block of rows may hold to stay in a processor's cache,

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from subtractive.numerics.leaf_message import double
-from subtractive.numerics.scaled import Message, Scaled, multiply, times
+from subtractive.numerics.messages import Message, Scaled, double, multiply, times
 from subtractive.numerics.transforms import is_transformed
 
 # Gradients of grams of so many units take less time in single precision.

@@ -17,8 +17,8 @@ from subtractive.inference.evidence import Evidence, rows_by_pattern
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors
 from subtractive.inputs.layer import InputLayer
 from subtractive.inputs.multivariate import MultivariateFamily
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import (
+from subtractive.numerics.messages import (
+    LeafMessage,
     Scaled,
     log_sum,
     log_sum_of_squares,

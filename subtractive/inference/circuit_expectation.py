@@ -23,8 +23,8 @@ from subtractive.inference.marginal import log_integral, log_square_integral
 from subtractive.inputs.base import InputFamily, Tensors
 from subtractive.inputs.gaussian import Gaussian
 from subtractive.inputs.gaussian_log_density import log_density
-from subtractive.numerics.leaf_message import LeafMessage, side_by_side
-from subtractive.numerics.scaled import to_scaled
+from subtractive.numerics.leaf_operations import side_by_side
+from subtractive.numerics.messages import LeafMessage, to_scaled
 
 Functions = tuple[InputFamily, Tensors]  # of one region of one variable, tensors (1, i, ...)
 

@@ -22,8 +22,8 @@ from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors, TestFuncti
 from subtractive.inputs.layer import InputLayer
 from subtractive.inputs.test_functions import together
 from subtractive.inputs.univariate import UnivariateFamily
-from subtractive.numerics.leaf_message import LeafMessage, relative_values
-from subtractive.numerics.scaled import log_sum
+from subtractive.numerics.leaf_operations import relative_values
+from subtractive.numerics.messages import LeafMessage, log_sum
 from subtractive.regions.folding import FoldedSchedule, Index, LeafCall
 
 Expectations = list[Tensor | None]

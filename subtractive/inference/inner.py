@@ -10,7 +10,7 @@ from subtractive.circuits.building import require_tree
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.evaluation import root_of_grams
 from subtractive.inputs.base import EVERYWHERE
-from subtractive.numerics.scaled import Scaled, safe_log
+from subtractive.numerics.messages import Scaled, safe_log
 
 
 def inner(first: Circuit, second: Circuit) -> Tensor:

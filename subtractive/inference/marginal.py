@@ -16,8 +16,8 @@ from subtractive.circuits.evaluation import LeafSource, evaluate
 from subtractive.inference.contraction_schedule import contraction_schedule
 from subtractive.inference.evidence import Evidence, rows_by_pattern
 from subtractive.inputs.layer import InputLayer
-from subtractive.numerics.leaf_message import LeafMessage, choose
-from subtractive.numerics.scaled import Scaled, log_sum, log_sum_of_squares
+from subtractive.numerics.leaf_operations import choose
+from subtractive.numerics.messages import LeafMessage, Scaled, log_sum, log_sum_of_squares
 from subtractive.numerics.transforms import listed
 from subtractive.regions.folding import ABOVE_ROOT, CONTRACTION, FoldedSchedule, LeafCall
 

@@ -18,8 +18,7 @@ from subtractive.circuits.evaluation import ForwardPass, leaves_of
 from subtractive.circuits.sums import mix
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import OBSERVED, square_leaves
-from subtractive.numerics.leaf_message import LeafMessage, double
-from subtractive.numerics.scaled import Message, divide
+from subtractive.numerics.messages import LeafMessage, Message, divide, double
 from subtractive.numerics.transforms import full_precision
 from subtractive.regions.folding import FoldedSchedule, traverse
 

@@ -19,8 +19,8 @@ from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.evaluation import LeafSource, evaluate, leaves_of, root_of_grams
 from subtractive.circuits.layers import ElementwiseLayer, KroneckerLayer
 from subtractive.inputs.base import EVERYWHERE
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import (
+from subtractive.numerics.messages import (
+    LeafMessage,
     Scaled,
     log_sum,
     log_sum_of_squares,

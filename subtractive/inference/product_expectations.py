@@ -29,7 +29,8 @@ from subtractive.inference.marginal import (
 from subtractive.inputs.base import InputFamily, Tensors, TestFunctions, Window
 from subtractive.inputs.layer import InputLayer
 from subtractive.inputs.weighted_points import WeightedPoints
-from subtractive.numerics.leaf_message import LeafMessage, side_by_side
+from subtractive.numerics.leaf_operations import side_by_side
+from subtractive.numerics.messages import LeafMessage
 from subtractive.regions.folding import LeafCall
 
 Function = int | Callable[[Tensor], Tensor]  # a power, or values (q,) at points (q,)

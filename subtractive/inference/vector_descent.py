@@ -20,8 +20,7 @@ from subtractive.inference.outside import Inside, children_of, mixed, walk
 from subtractive.inputs.outer_forms import OuterForm, products_of_pairs
 from subtractive.inputs.quadratic_form_sampling import by_chunks, uniforms
 from subtractive.numerics.inversion import choose_cell
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import Message, multiply, normalise_rows
+from subtractive.numerics.messages import LeafMessage, Message, multiply, normalise_rows
 from subtractive.numerics.transforms import full_precision
 
 # Of fewer rows, the eigenvectors would take longer than what they save.

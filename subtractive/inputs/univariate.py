@@ -28,12 +28,8 @@ from subtractive.inputs.quadratic_form_sampling import (
 )
 from subtractive.inputs.quadrature import NUM_NODES, Line, weighted_products, weighted_sum
 from subtractive.inputs.statistics import Sample
-from subtractive.numerics.leaf_message import (
-    LeafMessage,
-    largest_exponent,
-    relative_values,
-    side_by_side,
-)
+from subtractive.numerics.leaf_operations import largest_exponent, relative_values, side_by_side
+from subtractive.numerics.messages import LeafMessage
 
 # How many numbers the values at the nodes of some windows may hold.
 NUMBERS = 2**22

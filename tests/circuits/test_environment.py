@@ -15,8 +15,7 @@ from subtractive.circuits.evaluation import reference
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import labels, square_leaves
 from subtractive.inference.outside import descend, inside
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import Scaled
+from subtractive.numerics.messages import LeafMessage, Scaled
 
 ROWS, DOUBLE = 3, torch.float64
 

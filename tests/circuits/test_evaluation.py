@@ -11,7 +11,7 @@ import subtractive as sub
 from subtractive.circuits import evaluation, row_blocks
 from subtractive.circuits.evaluation import ForwardPass, evaluate, leaves_of, reference
 from subtractive.inference.partition import square_integrals
-from subtractive.numerics.scaled import log_sum_of_squares
+from subtractive.numerics.messages import log_sum_of_squares
 
 REAL, SINGLE = torch.float64, torch.float32
 TREES = {

@@ -13,7 +13,7 @@ from subtractive.circuits.evaluation import ForwardPass, evaluate, leaves_of
 from subtractive.inference.contraction_schedule import contraction_schedule, reroot
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import MISSING, OBSERVED, labels, square_leaves
-from subtractive.numerics.scaled import log_sum, log_sum_of_squares
+from subtractive.numerics.messages import log_sum, log_sum_of_squares
 from subtractive.regions.folding import CONTRACTION, fold, traverse
 
 REAL = torch.float64

@@ -23,7 +23,7 @@ from subtractive.inference.marginal import (
     square_leaves,
 )
 from subtractive.inference.outside import inside
-from subtractive.numerics.scaled import log_sum_of_squares
+from subtractive.numerics.messages import log_sum_of_squares
 from subtractive.numerics.transforms import keep_freed_memory
 from subtractive.regions.folding import ABOVE_ROOT
 

@@ -1,21 +1,105 @@
 """Numbers that stay finite: messages kept as mantissa times exponential (paper: Sec. 3.3).
 
 The paper carries the logarithm and the sign of every unit through every layer. A :class:`Scaled`
-message carries one logarithm per region and row instead, so that sums stay plain matrix products.
-Axes: ``f`` region, ``n`` row (one row may stand for all rows), ``i j`` units; a message is a
-vector (f, n, i) or a gram (f, n, i, j).
+message carries one logarithm per region and row instead, so that sums stay plain matrix products;
+a :class:`LeafMessage`, of an input layer, has not taken its exponential yet. Axes: ``f`` region,
+``n`` row (one row may stand for all rows), ``i j`` units; a message is a vector (f, n, i) or a
+gram (f, n, i, j).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from subtractive.numerics.leaf_message import Index, LeafMessage, double, spread
+Index = slice | list[int]
+
+
+class LeafMessage(NamedTuple):
+    """The message of an input layer: ``mantissa * exp(exponent)``, entry by entry.
+
+    ``None`` stands for a mantissa of one or an exponent of zero, whichever a family does not
+    need. The exponential is not taken yet: where inputs are multiplied, exponents are added first.
+
+    >>> from subtractive.numerics import LeafMessage
+    >>> LeafMessage(None, torch.zeros(1, 5, 3)).value().unique()  # exp(0)
+    tensor([1.])
+    """
+
+    mantissa: Tensor | None  # (f, n, i) or (f, n, i, j)
+    exponent: Tensor | None  # the same
+
+    @property
+    def some(self) -> Tensor:
+        """Whichever tensor is there: for shapes, dtypes and devices."""
+        tensor = self.mantissa if self.mantissa is not None else self.exponent
+        assert tensor is not None
+        return tensor
+
+    @property
+    def is_gram(self) -> bool:
+        return self.some.dim() == 4
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.some.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.some.dtype
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> LeafMessage:
+        """The same change on both parts, as far as they are there."""
+        mantissa, exponent = self
+        return LeafMessage(
+            None if mantissa is None else change(mantissa),
+            None if exponent is None else change(exponent),
+        )
+
+    def take(self, index: Index) -> LeafMessage:
+        """The messages of some regions."""
+        return self.map(lambda t: t[index])
+
+    def split(self, sizes: Sequence[int]) -> list[LeafMessage]:
+        """The messages of consecutive groups of regions, together all of them."""
+        parts = ([None] * len(sizes) if t is None else t.split(list(sizes)) for t in self)
+        return [LeafMessage(*part) for part in zip(*parts, strict=True)]
+
+    def rows(self, rows: slice | Tensor) -> LeafMessage:
+        """The messages of some rows; one row that stands for all rows stays."""
+        return self if self.shape[1] == 1 else self.map(lambda t: t[:, rows])
+
+    def unfolded(self, shape: Sequence[int]) -> LeafMessage:
+        """Rows (1, f · n, ...) of one region as those of several, (f, n, ...)."""
+        return self.map(lambda t: t[0].unflatten(0, shape))
+
+    def repeated(self, regions: int) -> LeafMessage:
+        """The message of one region for several of them."""
+        return self.map(lambda t: t.expand(regions, *t.shape[1:]))
+
+    def outer(self) -> LeafMessage:
+        """The gram ``v vᴴ`` of a vector, in double precision."""
+        mantissa, exponent = self
+        if mantissa is not None:
+            mantissa = mantissa.to(double(mantissa.dtype))
+            mantissa = mantissa[..., :, None] * mantissa[..., None, :].conj()  # (f, n, i, j)
+        if exponent is not None:
+            exponent = exponent.double()
+            exponent = exponent[..., :, None] + exponent[..., None, :]  # (f, n, i, j)
+        return LeafMessage(mantissa, exponent)
+
+    def value(self) -> Tensor:
+        """The plain number; may overflow, so only for entries known to be moderate."""
+        if self.exponent is None:
+            return self.some
+        return (
+            self.exponent.exp() if self.mantissa is None else self.mantissa * self.exponent.exp()
+        )
+
 
 # The logarithm of a scale of one, or of one that is kept elsewhere; it broadcasts.
 UNSCALED = torch.zeros((), dtype=torch.float64)
@@ -166,20 +250,6 @@ def _rescaled(product: Scaled) -> Scaled:
     return Scaled(mantissa, product.log_scale + log_scale, errors)
 
 
-def add_rows(message: Scaled, count: int) -> Scaled:
-    """The sums of ``count`` rows that follow each other: (f, n · count, ...) becomes (f, n, ...).
-
-    >>> rows = Scaled(torch.ones(1, 2, 1), torch.tensor([[0.0, -math.inf]]))
-    >>> add_rows(rows, 2).mantissa
-    tensor([[[1.]]])
-    """
-    mantissa = message.mantissa.unflatten(1, (-1, count))  # (f, n, count, ...)
-    log_scale = message.log_scale.unflatten(1, (-1, count))
-    peak = log_scale.amax(-1)  # (f, n)
-    shares = (log_scale - torch.where(peak == -math.inf, 0.0, peak)[..., None]).exp()
-    return Scaled((mantissa * spread(shares, mantissa).to(mantissa.dtype)).sum(2), peak)
-
-
 def normalise_rows(x: Tensor) -> Tensor:
     """Divide each row of (n, ...) by its largest magnitude; rows of zeros stay."""
     peak = x.detach().abs().amax(tuple(range(1, x.dim())), keepdim=True)
@@ -221,3 +291,21 @@ def safe_log(x: Tensor) -> Tensor:
     """log|x|; where x is exactly zero the value is -inf and the gradient zero instead of NaN."""
     zero = x == 0
     return torch.where(zero, -math.inf, torch.where(zero, 1.0, x).abs().log())
+
+
+def double(dtype: torch.dtype) -> torch.dtype:
+    """The double-precision dtype of the same kind."""
+    return torch.complex128 if dtype.is_complex else torch.float64
+
+
+def pick(tensor: Tensor, regions: Index) -> Tensor:
+    """Some regions of a tensor (f, ...); all of them are the tensor itself, not a copy of it."""
+    count = tensor.shape[0]
+    if isinstance(regions, slice) and regions.indices(count) == (0, count, 1):
+        return tensor
+    return tensor[regions]
+
+
+def spread(per_row: Tensor, like: Tensor) -> Tensor:
+    """Numbers (f, n) in a shape that broadcasts against (f, n, ...)."""
+    return per_row.reshape(per_row.shape + (1,) * (like.dim() - per_row.dim()))
