@@ -274,11 +274,11 @@ class ForwardPass:
         if found is None:  # there are no rows
             return Scaled(root.mantissa, root.mantissa.new_zeros(root.shape[:2]).double()), None
         squares, roots = ranges[-1].is_gram, root.shape[0]
-        log_scale: Tensor = torch.zeros(1, 1, dtype=torch.float64, device=root.mantissa.device)
-        for scales, is_gram in self.log_scales + found.log_peaks:
-            total = scales.unflatten(0, (-1, roots)).sum(0)
+        log_scale = UNSCALED
+        for scales, is_gram in found.log_peaks + self.log_scales:
+            total = scales.reshape(-1, roots, scales.shape[1]).sum(0)
             # Every vector below a gram is squared once on the way to the root.
-            log_scale = log_scale.add(total, alpha=2 if squares and not is_gram else 1)
+            log_scale = log_scale + (2 * total if squares and not is_gram else total)
         flags = underflowed(self.schedule, ranges, found)
         if self._may_cancel(found):
             assert self.last_terms is not None

@@ -13,7 +13,7 @@ from torch.autograd import Function
 from subtractive.numerics.messages import Message, Scaled, double, multiply, times
 from subtractive.numerics.transforms import is_transformed
 
-# Gradients of grams of so many units take less time in single precision.
+# Where grams have so many units, their products take longer than calling torch.
 _WIDE = 64
 
 
@@ -29,17 +29,19 @@ def mix_gram(weight: Tensor, gram: Tensor, other: Tensor) -> Tensor:
     """``Y = W G Vᴴ``, in double precision: components that nearly cancel leave few digits.
 
     Weights are (f, o, i) and (f, p, j), grams (f, n, i, j), the result is (f, n, o, p). Where both
-    weights are one tensor, gradients take it that G is its own adjoint, as grams are.
+    weights are one tensor, gradients may take it that G is its own adjoint, as grams are.
     """
     is_complex = weight.is_complex() or gram.is_complex() or other.is_complex()
     dtype = torch.complex128 if is_complex else torch.float64
     gram = gram.to(dtype)
     regions, rows, i, j = gram.shape
-    if rows == 1 and other is weight and not is_complex and not is_transformed():
+    if rows == 1 and i >= _WIDE and other is weight and not (is_complex or is_transformed()):
         return _GramSum.apply(weight, gram)  # type: ignore[no-any-return, no-untyped-call]
     left = weight.to(dtype)
     right = left if other is weight else other.to(dtype)
     half = torch.bmm(gram.reshape(regions, rows * i, j), right.mH)
+    if rows == 1:
+        return torch.bmm(left, half).unsqueeze(1)
     return left[:, None] @ half.view(regions, rows, i, -1)
 
 
@@ -63,7 +65,7 @@ class _GramSum(Function):
         weight, gram, half = ctx.saved_tensors
         if torch.is_grad_enabled():  # they will be differentiated again
             half = torch.bmm(gram.squeeze(1), weight.to(gram.dtype).mT)
-        elif weight.shape[2] >= _WIDE:
+        else:
             half, grad = half.to(weight.dtype), grad.to(weight.dtype)
         matrix, grad = weight.to(grad.dtype), grad.squeeze(1)
         both = grad + grad.mT

@@ -67,12 +67,12 @@ def extremes(ranges: Sequence[SumRange]) -> Extremes | None:
         measured = peaks + [least for *_, least in group if least is not None]
         joined = torch.cat(measured)
         each = iter(joined.amin(1).tolist())
-        smallest = [min(islice(each, len(tensor))) for tensor in measured]
+        smallest = [min(islice(each, tensor.shape[0])) for tensor in measured]
         rest = iter(smallest[len(peaks) :])
         for (number, _, least), low in zip(group, smallest, strict=False):
             found.smallest[number] = low, None if least is None else next(rest)
-        logs = joined[: sum(map(len, peaks))].double().log()
-        found.log_peaks.append((logs, is_gram))
+        count = sum(peak.shape[0] for peak in peaks)
+        found.log_peaks.append((joined[:count].double().log_(), is_gram))
     return found
 
 
