@@ -22,10 +22,9 @@ from subtractive.circuits.layers import (
     Layer,
     weights_of_calls,
 )
-from subtractive.circuits.low_rank import low_rank_sum, shared_factors
 from subtractive.circuits.reference_path import ReferencePath
 from subtractive.circuits.row_blocks import in_row_blocks, join_rows, mixed_calls, rows_except
-from subtractive.circuits.sums import contract, mix
+from subtractive.circuits.sums import contract, low_rank_sum, mix, shared_factors
 from subtractive.circuits.underflow import (
     FEWEST_DIGITS,
     LIMITS,
@@ -243,7 +242,7 @@ class ForwardPass:
         """Divide sums by their largest, if that is due, and remember their range."""
         mantissa, scale, num_errors = sums
         if scale is not UNSCALED or log_scale != 0:
-            scale = (scale + log_scale).reshape(scale.shape or (1, 1))
+            scale = (scale + log_scale).to(mantissa.device).reshape(scale.shape or (1, 1))
             self.log_scales.append((scale.expand(len(mantissa), -1), is_gram))
         peak = least = None
         if self.schedule.is_rescaled[number]:

@@ -133,11 +133,7 @@ def _integrals(
         joint = LeafMessage(None, _log_gaussian_integral([p for _, p in factors]))
     else:
         joint = _by_points(factors)
-    mantissa, exponent = joint
-    return LeafMessage(
-        None if mantissa is None else mantissa.flatten(3),
-        None if exponent is None else exponent.flatten(3),
-    )
+    return joint.map(lambda t: t.flatten(3))
 
 
 def _check_comparable(factors: Sequence[Functions], variable: int) -> None:
