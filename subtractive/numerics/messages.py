@@ -71,7 +71,7 @@ class LeafMessage(NamedTuple):
 
     def rows(self, rows: slice | Tensor) -> LeafMessage:
         """The messages of some rows; one row that stands for all rows stays."""
-        return self if self.shape[1] == 1 else self.map(lambda t: t[:, rows])
+        return self.map(lambda t: t if t.shape[1] == 1 else t[:, rows])
 
     def unfolded(self, shape: Sequence[int]) -> LeafMessage:
         """Rows (1, f · n, ...) of one region as those of several, (f, n, ...)."""
