@@ -275,7 +275,9 @@ class ForwardPass:
         squares, roots = ranges[-1].is_gram, root.shape[0]
         log_scale = UNSCALED
         for scales, is_gram in found.log_peaks + self.log_scales:
-            total = scales.reshape(-1, roots, scales.shape[1]).sum(0)
+            # Each row on its own: its last digit must not depend on its place in the batch.
+            by_row = scales.reshape(-1, roots, scales.shape[1]).permute(1, 2, 0)
+            total = by_row.contiguous().sum(-1)
             # Every vector below a gram is squared once on the way to the root.
             log_scale = log_scale + (2 * total if squares and not is_gram else total)
         flags = underflowed(self.schedule, ranges, found)

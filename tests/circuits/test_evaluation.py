@@ -309,3 +309,14 @@ def test_blocks_of_rows_with_grams_give_the_same_as_one(tree, block, monkeypatch
     for grad, other in zip(grads, other_grads, strict=True):
         size = max(1.0, other.abs().max().item())
         torch.testing.assert_close(grad, other, rtol=1e-10, atol=1e-11 * size)
+
+
+@pytest.mark.parametrize("num_variables", [3, 8, 21])
+@pytest.mark.parametrize("make_tree", [sub.linear_tree, sub.random_binary_tree])
+def test_rows_that_are_equal_have_equal_densities_to_the_last_digit(make_tree, num_variables):
+    circuit = sub.Circuit(
+        make_tree(num_variables), sub.Gaussian(), num_units=2, seed=0, dtype=REAL
+    )
+    row = torch.randn(num_variables, generator=torch.Generator().manual_seed(0), dtype=REAL)
+    values = sub.SquaredCircuit(circuit).log_prob(row.expand(37, -1))
+    assert bool((values == values[0]).all())
