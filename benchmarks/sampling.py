@@ -30,8 +30,7 @@ from subtractive.inference.marginal import labels, square_leaf
 from subtractive.inputs import signed_mixture
 from subtractive.inputs.base import InputFamily, Window
 from subtractive.numerics.inversion import invert
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import log_sum_of_squares
+from subtractive.numerics.messages import LeafMessage, log_sum_of_squares
 from subtractive.regions.folding import LeafCall
 
 TREES: dict[str, Callable[[int], sub.RegionGraph]] = {

@@ -36,8 +36,7 @@ from subtractive.inference.partition import square_integrals
 from subtractive.learning.batches import as_batches
 from subtractive.learning.distributed import Group
 from subtractive.learning.objective import negative_log_likelihood
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import log_sum_of_squares, to_scaled
+from subtractive.numerics.messages import LeafMessage, log_sum_of_squares, to_scaled
 
 TREES: dict[str, Callable[[int], sub.RegionGraph]] = {
     "binary": sub.random_binary_tree,

@@ -5,8 +5,8 @@ from oracles import naive_log_square
 from registry import DISCRETE, build, domain, points
 
 import subtractive as sub
+from subtractive.circuits.circuit import Stack
 from subtractive.circuits.evaluation import evaluate, reference
-from subtractive.circuits.stacking import Stack
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import labels, square_leaves
 from subtractive.inference.partition import log_plain_partition

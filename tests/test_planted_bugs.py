@@ -10,7 +10,7 @@ from registry import KINDS, covering
 import subtractive as sub
 from subtractive.circuits import circuit as circuit_module
 from subtractive.circuits import evaluation, layers
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 
 
 def wrong_gram_of(family):

@@ -19,8 +19,7 @@ from studies.grid.outputs import Page
 from subtractive.circuits.evaluation import leaves_of, reference
 from subtractive.inference.partition import log_square_partition, square_integrals
 from subtractive.init import Initialiser
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import log_sum_of_squares, to_scaled
+from subtractive.numerics.messages import LeafMessage, log_sum_of_squares, to_scaled
 from subtractive.plots.style import MODEL, OTHER, quiet
 from subtractive.regions.folding import divide_leaves, root_of, traverse
 

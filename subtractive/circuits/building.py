@@ -8,15 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.circuits.layers import (
-    ElementwiseLayer,
-    KroneckerLayer,
-    Layer,
-    SumLayer,
-    kronecker,
-    mix,
-)
-from subtractive.circuits.partition_layer import PartitionLayer, check_partitions
+from subtractive.circuits.layers import ElementwiseLayer, KroneckerLayer, Layer, SumLayer
+from subtractive.circuits.partition_layer import PartitionLayer
+from subtractive.circuits.sums import kronecker, mix
 from subtractive.circuits.weights import Weights
 from subtractive.inputs.base import InputFamily
 from subtractive.inputs.layer import InputLayer
@@ -124,14 +118,19 @@ def build_layers(
 @torch.no_grad()
 def check_layers(
     layers: Sequence[Layer], schedule: FoldedSchedule, input_widths: Sequence[int]
-) -> None:
-    """Refuse layers whose product is not linear in each child: squaring needs that."""
-    widths = list(input_widths)
+) -> list[tuple[int, int, int]]:
+    """The shapes (f, o, i) of the layers' weights.
+
+    Layers whose product is not linear in each child are refused: squaring needs that.
+    """
+    widths, shapes = list(input_widths), []
     for layer, call in zip(layers, schedule.calls, strict=True):
-        weight = layer.weight(call.folds)
+        weight = layer.weights()
         if not isinstance(layer, ElementwiseLayer | KroneckerLayer | PartitionLayer):
             _check_product(layer, weight, [widths[source] for source in call.sources])
+        shapes.append((weight.shape[0], weight.shape[1], weight.shape[2]))
         widths.append(weight.shape[1])
+    return shapes
 
 
 def _check_product(layer: Layer, weight: Tensor, widths: Sequence[int]) -> None:
@@ -173,3 +172,34 @@ def as_generator(seed: int | torch.Generator | None) -> torch.Generator | None:
     if seed is None or isinstance(seed, torch.Generator):
         return seed
     return torch.Generator().manual_seed(whole_number("seed", seed, 0))
+
+
+def check_partitions(graph: RegionGraph) -> None:
+    """Refuse graphs that are no trees and that no circuit can be built on."""
+    if graph.is_tree:
+        return
+    seen: set[int] = set()
+    for number, region in enumerate(graph.regions):
+        sizes = {len(partition.children) for partition in region.partitions}
+        if len(region.partitions) > 1 and sizes != {2}:
+            raise ValueError(
+                "a region with several partitions needs two children in each of them: region "
+                f"{number} has partitions into {sorted(sizes)} children. Split them further."
+            )
+        if not region.partitions:
+            if seen & region.scope:
+                raise ValueError(
+                    f"variable {min(seen & region.scope)} has several input regions. Let all "
+                    "partitions share one."
+                )
+            seen |= region.scope
+
+
+def require_tree(graph: RegionGraph, what: str) -> None:
+    """Refuse a graph with several partitions of a region where products of circuits are asked."""
+    if not graph.is_tree:
+        raise ValueError(
+            f"{what} needs a region tree: one partition per region. Where partitions differ, the "
+            "product of two circuits is none. Use a MonotonicCircuit, or for several trees a "
+            "Mixture of densities, one per tree."
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -18,12 +18,12 @@ from subtractive.circuits.building import (
     fold_labels,
 )
 from subtractive.circuits.evaluation import LeafSource, evaluate, reference
-from subtractive.circuits.layers import HadamardLayer, Layer
-from subtractive.circuits.weights import WeightKind, Weights, real_weights
+from subtractive.circuits.layers import ElementwiseLayer, HadamardLayer, KroneckerLayer, Layer
+from subtractive.circuits.weights import GivenWeights, WeightKind, Weights, real_weights
 from subtractive.init import Initialiser, uniform
 from subtractive.inputs.base import InputFamily
 from subtractive.inputs.layer import InputLayer
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 from subtractive.regions.folding import FoldedSchedule, LeafCall, Node, Places, fold, upward
 from subtractive.regions.graph import RegionGraph
 
@@ -111,7 +111,8 @@ class Circuit(nn.Module):
         self.graph, self.schedule = graph, schedule
         self.inputs, self.layers = nn.ModuleList(inputs), nn.ModuleList(layers)
         self.places = Places.of(schedule)
-        check_layers(self.sum_layers, schedule, [layer.num_units for layer in inputs])
+        shapes = check_layers(self.sum_layers, schedule, [layer.num_units for layer in inputs])
+        self.weight_shapes = shapes  # (f, o, i) of each sum layer
 
     @property
     def num_variables(self) -> int:
@@ -121,7 +122,7 @@ class Circuit(nn.Module):
     @property
     def num_outputs(self) -> int:
         """The number of outputs S of the root."""
-        return int(self.sum_layers[-1].weights().shape[1])
+        return self.weight_shapes[-1][1]
 
     @property
     def num_parameters(self) -> int:
@@ -255,3 +256,47 @@ def values_at(layers: Sequence[InputLayer], x: Tensor) -> LeafSource:
         return layers[call.layer].values(some, call.folds, dtype)
 
     return values
+
+
+class Stack(NamedTuple):
+    """Circuits of equal structure, evaluated side by side as one circuit with several roots.
+
+    Region ``f`` of circuit ``m`` is at ``f * size + m``. A mixture of eight trees then takes as
+    many calls as one tree, each with eight times as many regions. The layers are computed from
+    the parameters of the circuits, with their gradients.
+    """
+
+    circuit: Circuit  # the first one, which has the structure of all
+    size: int
+    input_layers: Sequence[InputLayer]
+    sum_layers: Sequence[Layer]
+
+    @classmethod
+    def of(cls, circuits: Sequence[Circuit]) -> Stack:
+        """The stack of circuits with the same :func:`structure`."""
+        first = circuits[0]
+        if len(circuits) == 1:
+            return cls(first, 1, first.input_layers, first.sum_layers)
+        inputs = zip(*(circuit.input_layers for circuit in circuits), strict=True)
+        sums = zip(*(circuit.sum_layers for circuit in circuits), strict=True)
+        return cls(
+            first,
+            len(circuits),
+            [InputLayer.side_by_side(layers) for layers in inputs],
+            [_side_by_side(layers) for layers in sums],
+        )
+
+
+def structure(circuit: Circuit) -> Hashable:
+    """Circuits for which this is equal can be stacked; ``None`` if there is no stacking."""
+    layers = circuit.sum_layers
+    if not all(isinstance(layer, ElementwiseLayer | KroneckerLayer) for layer in layers):
+        return None  # a product of a third party may have parameters of its own
+    sums = [(type(layer), type(layer.weights)) for layer in layers]
+    inputs = [(layer.families, layer.scopes, layer.num_units) for layer in circuit.input_layers]
+    return circuit.graph, *sums, *circuit.weight_shapes, *inputs, circuit.dtype
+
+
+def _side_by_side(layers: Sequence[Layer]) -> Layer:
+    weights = torch.stack([layer.weights() for layer in layers], 1).flatten(0, 1)
+    return type(layers[0])(GivenWeights(weights))

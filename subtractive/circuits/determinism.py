@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
+from subtractive.circuits.building import require_tree
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.partition_layer import require_tree
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 from subtractive.regions.folding import divide_leaves, traverse
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.numerics.scaled import Message, multiply, normalise_rows
+from subtractive.numerics.messages import Message, multiply, normalise_rows
 
 
 class Environment(NamedTuple):

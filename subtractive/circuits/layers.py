@@ -17,65 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from subtractive.circuits.environment import Environment, below_hadamard, below_kronecker
+from subtractive.circuits.sums import kronecker, mix_gram, mix_kronecker_gram
 from subtractive.circuits.weights import Weights
 from subtractive.io.registry import Registry
-from subtractive.numerics.leaf_message import Index, double, pick
-from subtractive.numerics.scaled import Message, Scaled, multiply
+from subtractive.numerics.messages import Index, Message, Scaled, added_scales, multiply, pick
 from subtractive.numerics.signed_log import SignedLog, kronecker_signed, multiply_signed
 from subtractive.regions.folding import CONTRACTION, TRANSPOSED, FoldedSchedule
-
-
-def mix(weight: Tensor, values: Tensor) -> Tensor:
-    """``y = W x``: weights (f, o, i), values (f, n, i), result (f, n, o)."""
-    if weight.dtype != values.dtype:
-        dtype = torch.promote_types(weight.dtype, values.dtype)
-        weight, values = weight.to(dtype), values.to(dtype)
-    return torch.bmm(values, weight.mT)
-
-
-def mix_gram(weight: Tensor, gram: Tensor, other: Tensor) -> Tensor:
-    """``Y = W G Vᴴ``, in double precision: components that nearly cancel leave few digits.
-
-    Weights are (f, o, i) and (f, p, j), grams (f, n, i, j), the result is (f, n, o, p).
-    """
-    dtype = double(torch.promote_types(weight.dtype, torch.promote_types(gram.dtype, other.dtype)))
-    left = weight.to(dtype)
-    right = left if other is weight else other.to(dtype)
-    regions, rows, i, j = gram.shape
-    half = torch.bmm(gram.to(dtype).reshape(regions, rows * i, j), right.mH)
-    if rows == 1:
-        return torch.bmm(left, half)[:, None]
-    return left[:, None] @ half.view(regions, rows, i, -1)
-
-
-def kronecker(vectors: Sequence[Tensor]) -> Tensor:
-    """``a ⊗ b ⊗ ...``, (f, n, i·j·...), of vectors (f, n, i), (f, n, j), ..."""
-    product = vectors[0]
-    for vector in vectors[1:]:
-        product = (product[..., :, None] * vector[..., None, :]).flatten(2)
-    return product
-
-
-def mix_kronecker_gram(weight: Tensor, grams: Sequence[Tensor], other: Tensor) -> Tensor:
-    """``W (A ⊗ B ⊗ ...) Vᴴ`` by applying each gram to its own axis of W.
-
-    Weights (f, o, i·j·...) and (f, p, k·l·...), grams (f, n, i, k), (f, n, j, l), ..., result
-    (f, n, o, p).
-    """
-    rows = max(gram.shape[1] for gram in grams)
-    dtype = weight.dtype
-    for gram in grams:
-        dtype = torch.promote_types(dtype, gram.dtype)
-    regions, outputs = weight.shape[:2]
-    # (f, n, o, i·j·...); each turn contracts the foremost input axis and appends its image.
-    image = weight[:, None].to(dtype).expand(regions, rows, -1, -1)
-    for gram in grams:
-        image = image.reshape(regions, rows, outputs, gram.shape[2], -1)
-        image = image.movedim(3, -1) @ gram[:, :, None].to(dtype)  # (f, n, o, rest, k)
-        image = image.flatten(3)
-    mixed = mix(other.conj(), image.flatten(1, 2))
-    return torch.unflatten(mixed, 1, (rows, outputs))
-
 
 LAYERS: Registry[Layer] = Registry("layer")
 
@@ -153,9 +100,7 @@ class Layer(nn.Module, ABC):
         """The product units of vectors, before their sum."""
         factors = [multiply([child]) for child in children]
         product = self.product([factor.mantissa for factor in factors], folds)
-        return Scaled(
-            product, reduce(torch.add, [f.log_scale for f in factors]), float(len(factors))
-        )
+        return Scaled(product, added_scales(factors), float(len(factors)))
 
     def sum_gram(
         self, children: Sequence[Message], weight: Tensor, other: Tensor | None = None
@@ -168,7 +113,7 @@ class Layer(nn.Module, ABC):
         grams = [factor if factor.is_gram else factor.outer() for factor in factors]
         right = weight if other is None else other
         sums = mix_kronecker_gram(weight, [gram.mantissa for gram in grams], right)
-        return Scaled(sums, reduce(torch.add, [g.log_scale for g in grams]), 2.0 * len(grams))
+        return Scaled(sums, added_scales(grams), 2.0 * len(grams))
 
     def reference(self, children: Sequence[SignedLog]) -> SignedLog:
         """The product in signed log arithmetic, vectors or grams; weights are expanded."""

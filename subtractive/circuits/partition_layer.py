@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from subtractive.circuits.layers import Layer
-from subtractive.numerics.leaf_message import Index
+from subtractive.numerics.messages import Index
 from subtractive.numerics.signed_log import SignedLog, multiply_signed
-from subtractive.regions.graph import RegionGraph
 
 
 @final
@@ -64,34 +63,3 @@ class PartitionLayer(Layer):
 
     def __init_subclass__(cls) -> NoReturn:
         raise TypeError("PartitionLayer cannot be subclassed. Subclass Layer.")
-
-
-def check_partitions(graph: RegionGraph) -> None:
-    """Refuse graphs that are no trees and that no circuit can be built on."""
-    if graph.is_tree:
-        return
-    seen: set[int] = set()
-    for number, region in enumerate(graph.regions):
-        sizes = {len(partition.children) for partition in region.partitions}
-        if len(region.partitions) > 1 and sizes != {2}:
-            raise ValueError(
-                "a region with several partitions needs two children in each of them: region "
-                f"{number} has partitions into {sorted(sizes)} children. Split them further."
-            )
-        if not region.partitions:
-            if seen & region.scope:
-                raise ValueError(
-                    f"variable {min(seen & region.scope)} has several input regions. Let all "
-                    "partitions share one."
-                )
-            seen |= region.scope
-
-
-def require_tree(graph: RegionGraph, what: str) -> None:
-    """Refuse a graph with several partitions of a region where products of circuits are asked."""
-    if not graph.is_tree:
-        raise ValueError(
-            f"{what} needs a region tree: one partition per region. Where partitions differ, the "
-            "product of two circuits is none. Use a MonotonicCircuit, or for several trees a "
-            "Mixture of densities, one per tree."
-        )

@@ -8,7 +8,7 @@ from typing import final
 from torch import Tensor
 
 from subtractive.circuits.layers import Layer, weights_of_calls
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 from subtractive.numerics.signed_log import (
     SignedLog,
     add_signed,

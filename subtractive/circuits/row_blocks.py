@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import Scaled
+from subtractive.numerics.messages import LeafMessage, Scaled
 from subtractive.regions.folding import FoldedSchedule
 
 # How many numbers the largest message of a block of rows may hold to stay in a processor's cache,
@@ -19,8 +18,6 @@ _BLOCK, _FEWEST_ROWS = 2**17, 16
 def mixed_calls(schedule: FoldedSchedule, leaves: Sequence[LeafMessage]) -> list[int]:
     """The calls that make a gram for each row."""
     is_gram = [leaf.is_gram for leaf in leaves]
-    if not any(is_gram):
-        return []
     by_row = [leaf.shape[1] > 1 for leaf in leaves]
     mixed = []
     for number, call in enumerate(schedule.calls):

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from subtractive.circuits.building import require_tree
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.determinism import is_deterministic
 from subtractive.circuits.layers import KroneckerLayer, Layer
-from subtractive.circuits.partition_layer import require_tree
 from subtractive.circuits.weights import ComplexWeights, PositiveWeights, RealWeights, Weights
 from subtractive.inputs.layer import InputLayer
 from subtractive.inputs.products import Products

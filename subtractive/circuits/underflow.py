@@ -1,12 +1,14 @@
 """The guard against digits lost to underflow or cancellation, applied once, at the root.
 
-Messages are divided by their largest number, so underflow only matters where a sum is tiny. The
-smallest sums of each call are remembered; bounds on the errors are computed from them at the root.
+Messages are divided by their largest number, so underflow only matters where a sum is tiny. What
+the sums of each call were divided by, and the smallest of them, are remembered: the root's scale
+and bounds on its errors are computed from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -37,56 +39,62 @@ class SumRange(NamedTuple):
 
     def rows(self, rows: slice) -> SumRange:
         """Those of some rows."""
-
-        def some(numbers: Tensor | float) -> Tensor | float:
-            if isinstance(numbers, Tensor) and numbers.shape[1] > 1:
-                return numbers[:, rows]
-            return numbers
-
-        peak, least, gain, num_errors, dtype, is_gram = self
-        peak = None if peak is None else some(peak)  # type: ignore[assignment]
-        least = None if least is None else some(least)  # type: ignore[assignment]
-        return SumRange(peak, least, gain, some(num_errors), dtype, is_gram)
+        some: list[Any] = [
+            t[:, rows] if isinstance(t, Tensor) and t.shape[1] > 1 else t for t in self
+        ]
+        return SumRange(*some)
 
 
-def underflowed(schedule: FoldedSchedule, ranges: Mapping[int, SumRange]) -> Tensor | None:
+class Extremes(NamedTuple):
+    """The smallest peak and the smallest sum of each call, and the logarithms of all peaks."""
+
+    smallest: list[tuple[float | None, float | None]]
+    log_peaks: list[tuple[Tensor, bool]]  # (f, n) in float64, and whether they are of grams
+
+
+def extremes(ranges: Sequence[SumRange]) -> Extremes | None:
+    """Those of all calls, measurements of equal shape together; ``None`` if there are no rows."""
+    alike: dict[tuple[bool, int, torch.dtype], list[tuple[int, Tensor, Tensor | None]]] = {}
+    for number, (peak, least, *_, is_gram) in enumerate(ranges):
+        if peak is not None:
+            key = is_gram, peak.shape[1], peak.dtype
+            alike.setdefault(key, []).append((number, peak, least))
+    found = Extremes([(None, None)] * len(ranges), [])
+    for (is_gram, num_rows, _), group in alike.items():
+        if num_rows == 0:
+            return None
+        peaks = [peak for _, peak, _ in group]
+        measured = peaks + [least for *_, least in group if least is not None]
+        joined = torch.cat(measured)
+        each = iter(joined.amin(1).tolist())
+        smallest = [min(islice(each, tensor.shape[0])) for tensor in measured]
+        rest = iter(smallest[len(peaks) :])
+        for (number, _, least), low in zip(group, smallest, strict=False):
+            found.smallest[number] = low, None if least is None else next(rest)
+        count = sum(peak.shape[0] for peak in peaks)
+        found.log_peaks.append((joined[:count].double().log_(), is_gram))
+    return found
+
+
+def underflowed(
+    schedule: FoldedSchedule, ranges: Sequence[SumRange], found: Extremes
+) -> Tensor | None:
     """Rows (n,) whose root may have lost digits to underflow, or ``None`` if there are none.
 
     The smallest numbers of each call nearly always show that there are none.
     """
-    items = [ranges[number] for number in range(len(schedule.calls))]
-    eps = _LIMITS[items[-1].dtype][1]
-    measured = [t for item in items for t in item[:2] if t is not None]
-    if any(t.numel() == 0 for t in measured):
+    eps = LIMITS[ranges[-1].dtype][1]
+    worst = [(*s, item.most_errors) for s, item in zip(found.smallest, ranges, strict=True)]
+    if _root_error(schedule, ranges, worst) <= eps:
         return None
-    least = iter(_least(measured))
-    worst = []
-    for item in items:
-        peak, low = (None if t is None else next(least) for t in item[:2])
-        worst.append((peak, low, item.most_errors))
-    if _root_error(schedule, items, worst) <= eps:
-        return None
-    every = [(item.peak, item.least, item.num_errors) for item in items]
-    by_row = torch.as_tensor(_root_error(schedule, items, every))
+    every = [(item.peak, item.least, item.num_errors) for item in ranges]
+    by_row = torch.as_tensor(_root_error(schedule, ranges, every))
     is_safe = (by_row <= eps).all(0)
     return None if bool(is_safe.all()) else ~is_safe
 
 
-def _least(measured: Sequence[Tensor]) -> list[float]:
-    """The least number of each tensor: those of equal shape together, as there may be many."""
-    alike: dict[Any, list[int]] = {}
-    for number, tensor in enumerate(measured):
-        alike.setdefault((tensor.shape, tensor.dtype), []).append(number)
-    found = [0.0] * len(measured)
-    for numbers in alike.values():
-        stacked = torch.stack([measured[number] for number in numbers])
-        for number, least in zip(numbers, stacked.flatten(1).amin(1).tolist(), strict=True):
-            found[number] = least
-    return found
-
-
 def _root_error(
-    schedule: FoldedSchedule, items: Sequence[SumRange], bounds: Sequence[tuple[Any, Any, Any]]
+    schedule: FoldedSchedule, ranges: Sequence[SumRange], bounds: Sequence[tuple[Any, Any, Any]]
 ) -> Tensor | float:
     """A bound on the errors of the roots' mantissas, which are at most one: (f, n), or the worst.
 
@@ -96,18 +104,17 @@ def _root_error(
     """
     sizes: list[float] = []
     errors: list[Tensor | float] = []
-    for call, item, bound in zip(schedule.calls, items, bounds, strict=True):
-        peak, least, num_errors = bound
-        tiny, eps = _LIMITS[item.dtype]
+    for call, item, (peak, least, num_errors) in zip(schedule.calls, ranges, bounds, strict=True):
+        tiny, eps = LIMITS[item.dtype]
         size: float = 1.0
         error: Tensor | float = num_errors * tiny
-        for source, places in zip(call.sources, call.places, strict=True):
+        for (source, _), places in zip(call.reads, call.places, strict=True):
             below = source - len(schedule.leaves)
             if below < 0:  # leaves have no other errors than those that were counted
                 continue
             part = errors[below]
             part = part[places] if isinstance(part, Tensor) else part
-            for _ in range(2 if item.is_gram and not items[below].is_gram else 1):
+            for _ in range(2 if item.is_gram and not ranges[below].is_gram else 1):
                 error = error * sizes[below] + part * size
                 size = size * sizes[below]
         error, size = error * item.gain, min(size * item.gain, 1e300)
@@ -123,16 +130,18 @@ def _root_error(
     return errors[-1]
 
 
-_LIMITS = {
+LIMITS: Mapping[torch.dtype, tuple[float, float]] = {
     dtype: (torch.finfo(dtype).tiny, torch.finfo(dtype).eps)
     for dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128)
 }
 
 
 @torch.no_grad()
-def cancelled(weight: Tensor, product: Tensor, peak: Tensor | None) -> Tensor | None:
+def cancelled(weight: Tensor, product: Tensor, peak: Tensor) -> Tensor:
     """Where single precision leaves fewer than four digits of a vector of sums, (f, n)."""
-    if product.dtype not in (torch.float32, torch.complex64) or peak is None:
-        return None
     terms = torch.bmm(product.abs(), weight.abs().mT).amax(-1)  # (f, n)
-    return peak < 4e3 * torch.finfo(terms.dtype).eps * terms
+    return peak < FEWEST_DIGITS * terms
+
+
+# How small a sum in single precision is, compared with its terms, that has lost too many digits.
+FEWEST_DIGITS = 4e3 * torch.finfo(torch.float32).eps

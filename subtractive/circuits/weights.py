@@ -201,8 +201,10 @@ class Moderate(NamedTuple):
 
 def moderate(weights: Sequence[Tensor]) -> list[Moderate]:
     """Weights divided by their largest where their squares would leave the range of a float."""
-    bounds = [bound for w in weights for bound in torch.aminmax(_parts(w.detach()))]
-    sizes = torch.stack(bounds).abs_().view(-1, 2).amax(1).tolist()
+    with torch.no_grad():
+        bounds = [bound for weight in weights for bound in torch.aminmax(_parts(weight))]
+        ends = torch.stack(bounds).tolist()
+    sizes = [max(-low, high) for low, high in zip(ends[::2], ends[1::2], strict=True)]
     found = []
     for weight, size in zip(weights, sizes, strict=True):
         limit = _MODERATE[weight.real.dtype]

@@ -108,7 +108,7 @@ class Density(Queries):
 
     def log_prob(self, x: Tensor) -> Tensor:
         """log p(x), (...), of rows x (..., d); NaN entries are integrated out exactly."""
-        rows, batch_shape = as_rows(x, self.num_variables, self.device)
+        rows, batch_shape = as_rows(x, len(self.families), self.device)
         return self.log_marginal(rows).reshape(batch_shape)
 
     def forward(self, x: Tensor) -> Tensor:

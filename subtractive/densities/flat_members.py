@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.circuits.layers import mix, mix_gram
+from subtractive.circuits.sums import mix, mix_gram
 from subtractive.circuits.weights import PositiveWeights, RealWeights
 from subtractive.densities.base import Density
 from subtractive.densities.monotonic import MonotonicCircuit
@@ -17,8 +17,8 @@ from subtractive.inference.evidence import Evidence, rows_by_pattern
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors
 from subtractive.inputs.layer import InputLayer
 from subtractive.inputs.multivariate import MultivariateFamily
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import (
+from subtractive.numerics.messages import (
+    LeafMessage,
     Scaled,
     log_sum,
     log_sum_of_squares,

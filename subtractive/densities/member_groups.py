@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.stacking import Stack, structure
+from subtractive.circuits.circuit import Circuit, Stack, structure
 from subtractive.densities.base import Density
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit

@@ -19,8 +19,7 @@ from subtractive.inference.expectations import Expectations
 from subtractive.inputs.base import InputFamily, TestFunctions
 from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.numerics.inversion import choose_cell
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import log_sum_exp, to_scaled
+from subtractive.numerics.messages import LeafMessage, log_sum_exp, to_scaled
 from subtractive.numerics.transforms import full_precision
 
 

@@ -8,8 +8,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from subtractive.circuits.building import require_tree
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.partition_layer import require_tree
 from subtractive.densities.base import Density
 from subtractive.inference.circuit_expectation import square_expectation
 from subtractive.inference.covariance import log_tilted_square

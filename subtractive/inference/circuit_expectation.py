@@ -12,10 +12,10 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from subtractive.circuits.building import require_tree
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.evaluation import root_of_grams
 from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer, SumLayer
-from subtractive.circuits.partition_layer import require_tree
 from subtractive.circuits.weights import GivenWeights
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.integration_points import integration_points
@@ -23,8 +23,8 @@ from subtractive.inference.marginal import log_integral, log_square_integral
 from subtractive.inputs.base import InputFamily, Tensors
 from subtractive.inputs.gaussian import Gaussian
 from subtractive.inputs.gaussian_log_density import log_density
-from subtractive.numerics.leaf_message import LeafMessage, side_by_side
-from subtractive.numerics.scaled import to_scaled
+from subtractive.numerics.leaf_operations import side_by_side
+from subtractive.numerics.messages import LeafMessage, to_scaled
 
 Functions = tuple[InputFamily, Tensors]  # of one region of one variable, tensors (1, i, ...)
 
@@ -133,11 +133,7 @@ def _integrals(
         joint = LeafMessage(None, _log_gaussian_integral([p for _, p in factors]))
     else:
         joint = _by_points(factors)
-    mantissa, exponent = joint
-    return LeafMessage(
-        None if mantissa is None else mantissa.flatten(3),
-        None if exponent is None else exponent.flatten(3),
-    )
+    return joint.map(lambda t: t.flatten(3))
 
 
 def _check_comparable(factors: Sequence[Functions], variable: int) -> None:

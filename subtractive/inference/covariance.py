@@ -17,8 +17,8 @@ from subtractive.circuits.evaluation import evaluate
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import OBSERVED, labels
 from subtractive.inputs.layer import InputLayer
-from subtractive.numerics.leaf_message import LeafMessage, side_by_side
-from subtractive.numerics.scaled import Scaled, log_sum, log_sum_of_squares
+from subtractive.numerics.leaf_operations import side_by_side
+from subtractive.numerics.messages import LeafMessage, Scaled, log_sum, log_sum_of_squares
 from subtractive.regions.folding import LeafCall
 
 # How many rows of a Hessian are computed together: each holds the gradients of all messages.

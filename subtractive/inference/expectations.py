@@ -13,9 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.circuit import Circuit, Stack
 from subtractive.circuits.evaluation import evaluate, leaves_of
-from subtractive.circuits.stacking import Stack
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside
@@ -23,8 +22,8 @@ from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors, TestFuncti
 from subtractive.inputs.layer import InputLayer
 from subtractive.inputs.test_functions import together
 from subtractive.inputs.univariate import UnivariateFamily
-from subtractive.numerics.leaf_message import LeafMessage, relative_values
-from subtractive.numerics.scaled import log_sum
+from subtractive.numerics.leaf_operations import relative_values
+from subtractive.numerics.messages import LeafMessage, log_sum
 from subtractive.regions.folding import FoldedSchedule, Index, LeafCall
 
 Expectations = list[Tensor | None]

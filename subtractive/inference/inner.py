@@ -6,11 +6,11 @@ from collections.abc import Hashable
 
 from torch import Tensor
 
+from subtractive.circuits.building import require_tree
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.evaluation import root_of_grams
-from subtractive.circuits.partition_layer import require_tree
 from subtractive.inputs.base import EVERYWHERE
-from subtractive.numerics.scaled import Scaled, safe_log
+from subtractive.numerics.messages import Scaled, safe_log
 
 
 def inner(first: Circuit, second: Circuit) -> Tensor:

@@ -11,14 +11,13 @@ from collections.abc import Callable, Hashable, Iterator
 import torch
 from torch import Tensor
 
-from subtractive.circuits.circuit import Circuit, values_at
+from subtractive.circuits.circuit import Circuit, Stack, values_at
 from subtractive.circuits.evaluation import LeafSource, evaluate
-from subtractive.circuits.stacking import Stack
 from subtractive.inference.contraction_schedule import contraction_schedule
 from subtractive.inference.evidence import Evidence, rows_by_pattern
 from subtractive.inputs.layer import InputLayer
-from subtractive.numerics.leaf_message import LeafMessage, choose
-from subtractive.numerics.scaled import Scaled, log_sum, log_sum_of_squares
+from subtractive.numerics.leaf_operations import choose
+from subtractive.numerics.messages import LeafMessage, Scaled, log_sum, log_sum_of_squares
 from subtractive.numerics.transforms import listed
 from subtractive.regions.folding import ABOVE_ROOT, CONTRACTION, FoldedSchedule, LeafCall
 
@@ -190,8 +189,7 @@ def _is_one_block(stack: Stack, evidence: Evidence) -> bool:
 def row_width(circuit: Circuit) -> int:
     """How many numbers the messages of one complete row hold, and their products."""
     inputs = sum(len(layer.scopes) * layer.num_units for layer in circuit.input_layers)
-    shapes = [next(layer.weights.parameters()).shape for layer in circuit.sum_layers]
-    return inputs + sum(f * (o + i) for f, o, i, *_ in shapes)  # complex ones come in pairs
+    return inputs + sum(f * (o + i) for f, o, i in circuit.weight_shapes)
 
 
 def _block(evidence: Evidence, rows: Tensor) -> Evidence:
@@ -258,9 +256,7 @@ def _numbers_per_row(circuit: Circuit, schedule: FoldedSchedule, evidence: Evide
         if not once
     )
     for call in schedule.calls:
-        # Shapes of parameters: the weights themselves would have to be computed.
-        parameter = next(circuit.sum_layers[call.layer].weights.parameters())
-        _, width, products = parameter.shape[:3]
+        _, width, products = circuit.weight_shapes[call.layer]
         squared.append(any(squared[source] for source in call.sources))
         shared.append(all(shared[source] for source in call.sources))
         widest = max(width, *(widths[source] for source in call.sources))

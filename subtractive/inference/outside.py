@@ -8,23 +8,23 @@ expectations return nothing, and the others see the region integrated out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from torch import Tensor
 
-from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.circuit import Circuit, Stack
 from subtractive.circuits.environment import Environment
 from subtractive.circuits.evaluation import ForwardPass, leaves_of
-from subtractive.circuits.layers import mix
-from subtractive.circuits.stacking import Stack
+from subtractive.circuits.sums import mix
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import OBSERVED, square_leaves
-from subtractive.numerics.leaf_message import LeafMessage, double
-from subtractive.numerics.scaled import Message, divide
+from subtractive.numerics.messages import LeafMessage, Message, divide, double
 from subtractive.numerics.transforms import full_precision
 from subtractive.regions.folding import FoldedSchedule, traverse
 
 AtInput = Callable[[int, Tensor], LeafMessage | None]
+Known = dict[int, Message]  # vectors of regions that are observed, or have been drawn
+E = TypeVar("E")
 
 
 class Inside(NamedTuple):
@@ -50,13 +50,6 @@ class Call(NamedTuple):
 def inside(circuit: Circuit, schedule: FoldedSchedule, evidence: Evidence) -> Inside:
     """Forward once and keep every message; rows that are alike have one for all of them."""
     leaves = leaves_of(schedule, square_leaves(Stack.of([circuit]), evidence.shared()))
-    return keep_inside(circuit, schedule, leaves, len(evidence))
-
-
-def keep_inside(
-    circuit: Circuit, schedule: FoldedSchedule, leaves: Sequence[LeafMessage], num_rows: int
-) -> Inside:
-    """Forward from given leaves and keep every message by its region."""
     messages: dict[int, Message] = {}
 
     def keep(regions: Sequence[int], message: Message) -> None:
@@ -78,7 +71,7 @@ def keep_inside(
         children = children_of(circuit, region)
         if children and all(child in known for child in children):
             known.add(region)
-    return Inside(circuit, num_rows, messages, frozenset(known))
+    return Inside(circuit, len(evidence), messages, frozenset(known))
 
 
 def numbers_per_row(circuit: Circuit) -> int:
@@ -101,27 +94,48 @@ def descend(inside: Inside, at_input: AtInput) -> None:
     ``at_input(region, environment)`` may return the message f(x), (1, n, i), of the region's
     functions at values it has drawn.
     """
+
+    def below(call: Call, above: dict[int, Environment], known: Known) -> Environment:
+        return _environment(inside, call, above, known)
+
+    def visit(region: int, environment: Environment) -> LeafMessage | None:
+        return at_input(region, environment.matrix().expand(inside.num_rows, -1, -1))
+
+    visit_inputs(inside, below, visit)
+
+
+def visit_inputs(
+    inside: Inside,
+    below: Callable[[Call, dict[int, E], Known], E],
+    at_input: Callable[[int, E], LeafMessage | None],
+) -> None:
+    """Go down to every input region that is not observed, and see what is drawn there.
+
+    ``below(call, products, known)`` makes the environment of what is below a region's sum of those
+    above and the vectors known so far.
+    """
     circuit = inside.circuit
-    known = {region: inside.messages[region] for region in inside.observed}
-    products: dict[int, Environment] = {}  # of the product units below each region's sum
+    known: Known = {region: inside.messages[region] for region in inside.observed}
+    products: dict[int, E] = {}  # of the product units below each region's sum
     for call in walk(circuit, inside.observed):
         region, children = call.region, children_of(circuit, call.region)
         if not call.is_entering:
+            products.pop(region, None)
             vectors = [known.pop(child) for child in children if child in known]
             if call.is_read and len(vectors) == len(children):
                 known[region] = mixed(circuit, region, vectors)
             continue
-        environment = _environment(inside, call, products, known)
+        environment = below(call, products, known)
         if children:
             products[region] = environment
             continue
-        values = at_input(region, environment.matrix().expand(inside.num_rows, -1, -1))
+        values = at_input(region, environment)
         if values is not None and call.is_read:
             known[region] = mixed(circuit, region, [values])
 
 
 def _environment(
-    inside: Inside, call: Call, products: dict[int, Environment], known: dict[int, Message]
+    inside: Inside, call: Call, products: dict[int, Environment], known: Known
 ) -> Environment:
     """The environment of what a region's sum is taken of, or of its input functions."""
     circuit = inside.circuit

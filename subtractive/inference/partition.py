@@ -19,11 +19,12 @@ from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.evaluation import LeafSource, evaluate, leaves_of, root_of_grams
 from subtractive.circuits.layers import ElementwiseLayer, KroneckerLayer
 from subtractive.inputs.base import EVERYWHERE
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import (
+from subtractive.numerics.messages import (
+    LeafMessage,
     Scaled,
     log_sum,
     log_sum_of_squares,
+    safe_log,
     sum_of_squares,
 )
 from subtractive.numerics.transforms import is_transformed
@@ -60,15 +61,15 @@ class CancellationError(ArithmeticError):
 def log_square_partition(circuit: Circuit) -> Tensor:
     """log Z = log Σ_s ∫|c_s|², a scalar, in float64, without the guard."""
     root = evaluate(circuit.schedule, circuit.sum_layers, square_integrals(circuit))
-    total = sum_of_squares(root.mantissa.detach())
-    if not is_transformed() and not total > 0:
+    total = sum_of_squares(root.mantissa)
+    if not is_transformed() and not total.detach() > 0:
         raise CancellationError(
-            f"the partition function came out as {float(total):.3g} times "
+            f"the partition function came out as {float(total.detach()):.3g} times "
             "its own scale: its positive and negative parts cancel completely, or a parameter is "
             "not a finite number. The model has no normalised density; go back to earlier "
             "weights, or start again with a smaller learning rate."
         )
-    return log_sum_of_squares(root)[0, 0]
+    return (safe_log(total) + root.log_scale)[0, 0]
 
 
 def log_plain_partition(circuit: Circuit) -> Tensor:

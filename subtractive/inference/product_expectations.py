@@ -29,7 +29,8 @@ from subtractive.inference.marginal import (
 from subtractive.inputs.base import InputFamily, Tensors, TestFunctions, Window
 from subtractive.inputs.layer import InputLayer
 from subtractive.inputs.weighted_points import WeightedPoints
-from subtractive.numerics.leaf_message import LeafMessage, side_by_side
+from subtractive.numerics.leaf_operations import side_by_side
+from subtractive.numerics.messages import LeafMessage
 from subtractive.regions.folding import LeafCall
 
 Function = int | Callable[[Tensor], Tensor]  # a power, or values (q,) at points (q,)
@@ -213,17 +214,9 @@ def _all_leaves(
             message(layer, LeafCall((region,), call.layer, slice(at, at + 1), known[region]))
             for at, region in enumerate(call.regions)
         ]
-        messages.append(side_by_side([_repeated(m, count) for m in regions]))
+        repeated = [m.map(lambda t: t.expand(-1, count, *t.shape[2:])) for m in regions]
+        messages.append(side_by_side(repeated))
     return messages
-
-
-def _repeated(message: LeafMessage, rows: int) -> LeafMessage:
-    def expand(tensor: Tensor | None) -> Tensor | None:
-        if tensor is None or tensor.shape[1] == rows:
-            return tensor
-        return tensor.expand(-1, rows, *[-1] * (tensor.dim() - 2))
-
-    return LeafMessage(expand(message.mantissa), expand(message.exponent))
 
 
 def _checked(function: object) -> Function:

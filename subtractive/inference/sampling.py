@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from subtractive.circuits.circuit import Circuit
+from subtractive.circuits.circuit import Circuit, Stack
 from subtractive.circuits.evaluation import ForwardPass, leaves_of
 from subtractive.circuits.reference_path import ReferencePath
-from subtractive.circuits.stacking import Stack
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import blocks, plain_leaf, plain_leaves, square_leaf
 from subtractive.inference.outside import descend, inside, numbers_per_row
@@ -31,8 +30,7 @@ from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.inputs.univariate import UnivariateFamily
 from subtractive.inputs.window_sampling import Form, draw_in_window
 from subtractive.numerics.inversion import choose_cell
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import Message, Scaled
+from subtractive.numerics.messages import LeafMessage, Message, Scaled
 from subtractive.numerics.signed_log import SignedLog, signed_log
 from subtractive.numerics.transforms import full_precision
 from subtractive.regions.folding import FoldedSchedule, divide_leaves, root_of, traverse

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.stacking import Stack
+from subtractive.circuits.circuit import Circuit, Stack
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.expectations import unit_shares
 from subtractive.inference.marginal import blocks, plain_leaf, square_leaf

@@ -16,12 +16,11 @@ import torch
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.inference.outside import Inside, children_of, mixed, walk
+from subtractive.inference.outside import Call, Inside, Known, children_of, visit_inputs
 from subtractive.inputs.outer_forms import OuterForm, products_of_pairs
 from subtractive.inputs.quadratic_form_sampling import by_chunks, uniforms
 from subtractive.numerics.inversion import choose_cell
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import Message, multiply, normalise_rows
+from subtractive.numerics.messages import LeafMessage, multiply, normalise_rows
 from subtractive.numerics.transforms import full_precision
 
 # Of fewer rows, the eigenvectors would take longer than what they save.
@@ -50,32 +49,21 @@ def descend_by_vectors(
 ) -> None:
     """Visit every input region that is not observed, as :func:`descend` does."""
     circuit = inside.circuit
-    known = {region: inside.messages[region] for region in inside.observed}
-    products: dict[int, Tensor] = {}  # the vector (n, i) of the units below each region's sum
-    for call in walk(circuit, inside.observed):
-        region, children = call.region, children_of(circuit, call.region)
-        if not call.is_entering:
-            del products[region]
-            vectors = [known.pop(child) for child in children if child in known]
-            if call.is_read and len(vectors) == len(children):
-                known[region] = mixed(circuit, region, vectors)
-            continue
-        is_plain_input = not children and region not in circuit.places.sums
+
+    def below(call: Call, above: dict[int, OuterForm], known: Known) -> OuterForm:
+        region = call.region
+        is_plain_input = not children_of(circuit, region) and region not in circuit.places.sums
         if call.parent is None:
             vector, gram = _of_root(inside, generator), None
         else:
-            vector, gram = beside(inside, call.parent, region, products, known)
+            vector, gram = beside(inside, call.parent, region, above[call.parent].vectors, known)
         if gram is not None and not is_plain_input:
             vector, gram = _one_term(vector, gram, _gram(inside, region), generator), None
         if region in circuit.places.sums:
-            vector = vector @ _weight(circuit, region).double()
-        vector = normalise_rows(vector)
-        if children:
-            products[region] = vector
-            continue
-        values = at_input(region, OuterForm(vector, gram))
-        if values is not None and call.is_read:
-            known[region] = mixed(circuit, region, [values])
+            vector = vector @ circuit.weight_of(region).double()
+        return OuterForm(normalise_rows(vector), gram)
+
+    visit_inputs(inside, below, at_input)
 
 
 def _of_root(inside: Inside, generator: torch.Generator | None) -> Tensor:
@@ -90,14 +78,16 @@ def beside(
     inside: Inside,
     parent: int,
     region: int,
-    products: dict[int, Tensor],
-    known: dict[int, Message],
+    vector: Tensor,
+    known: Known,
 ) -> tuple[Tensor, Tensor | None]:
-    """u and G, if there is one: the environment ``u uᵀ ⊙ G`` of a child given its siblings."""
+    """u and G, if there is one: the environment ``u uᵀ ⊙ G`` of a child given its siblings.
+
+    The vector is that of its parent's products, (n, i).
+    """
     siblings = [child for child in children_of(inside.circuit, parent) if child != region]
     seen = [known[child] for child in siblings if child in known]
     missing = [inside.messages[child] for child in siblings if child not in known]
-    vector = products[parent]
     if seen:
         vector = vector * multiply(seen).mantissa[0].double()
     gram = multiply(missing).mantissa[0, 0].double() if missing else None
@@ -132,8 +122,3 @@ def _one_term(
 def _gram(inside: Inside, region: int) -> Tensor:
     """The gram (i, j) of a region that is not observed, up to a positive factor."""
     return multiply([inside.messages[region]]).mantissa[0, 0].double()
-
-
-def _weight(circuit: Circuit, region: int) -> Tensor:
-    layer, place = circuit.sum_of(region)
-    return layer.weight(place)[0]

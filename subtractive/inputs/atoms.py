@@ -20,7 +20,8 @@ from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.inputs.statistics import Sample
 from subtractive.inputs.univariate import UnivariateFamily
 from subtractive.numerics.inversion import choose_cell
-from subtractive.numerics.leaf_message import LeafMessage, add, choose, relative_values
+from subtractive.numerics.leaf_operations import add, choose, relative_values
+from subtractive.numerics.messages import LeafMessage
 
 
 @final

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from subtractive.inputs.statistics import Sample
 from subtractive.io.registry import Registry
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 from subtractive.numerics.validation import check_finite, check_states
 
 Tensors = Mapping[str, Tensor]

@@ -13,8 +13,7 @@ from torch.nn.functional import logsigmoid
 from subtractive.inputs.base import Tensors, Window, state_weights
 from subtractive.inputs.statistics import Sample, quantiles, shuffled_levels
 from subtractive.inputs.univariate import UnivariateFamily
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import safe_log
+from subtractive.numerics.messages import LeafMessage, safe_log
 from subtractive.numerics.validation import whole_number
 
 # exp(-600) and its products with numbers of moderate size are far from the underflow of float64.

@@ -19,7 +19,7 @@ from subtractive.inputs.embedding import (
 )
 from subtractive.inputs.statistics import Sample, histogram
 from subtractive.inputs.univariate import UnivariateFamily
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 from subtractive.numerics.validation import whole_number
 
 

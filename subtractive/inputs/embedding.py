@@ -14,7 +14,7 @@ from torch import Tensor
 from subtractive.inputs.base import EVERYWHERE, Tensors, Window, state_weights
 from subtractive.inputs.statistics import Sample, histogram
 from subtractive.inputs.univariate import UnivariateFamily
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 from subtractive.numerics.transforms import is_transformed
 from subtractive.numerics.validation import whole_number
 

@@ -30,8 +30,7 @@ from subtractive.inputs.truncated_normal import (
     standardise,
 )
 from subtractive.inputs.univariate import UnivariateFamily
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import safe_log
+from subtractive.numerics.messages import LeafMessage, safe_log
 
 
 class PairProduct(NamedTuple):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors, Window
 from subtractive.inputs.multivariate import MultivariateFamily
 from subtractive.inputs.products import Products
-from subtractive.numerics.leaf_message import Index, LeafMessage, pick
+from subtractive.numerics.messages import Index, LeafMessage, pick
 
 
 @final

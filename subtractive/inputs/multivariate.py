@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import InputFamily, Tensors
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 
 
 class MultivariateFamily(InputFamily):

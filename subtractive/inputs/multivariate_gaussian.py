@@ -44,7 +44,7 @@ from subtractive.inputs.statistics import (
     cluster_covariances,
     location_and_spread,
 )
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 from subtractive.numerics.validation import whole_number
 
 # Values that are proposed for a row before its variables are drawn one by one: exact in any case.

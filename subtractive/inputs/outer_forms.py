@@ -17,7 +17,7 @@ from subtractive.inputs.mixture_cells import Components, draw_in_cells
 from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.inputs.univariate import UnivariateFamily
 from subtractive.numerics.inversion import choose_cell
-from subtractive.numerics.leaf_message import relative_values
+from subtractive.numerics.leaf_operations import relative_values
 
 # Of more states, ranges of them are drawn first.
 _FEW_STATES = 32

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from subtractive.inputs.base import InputFamily, Tensors, Window
 from subtractive.inputs.multivariate import MultivariateFamily
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 
 
 @final

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 
 NUM_PANELS = 24
 NUM_NODES = 16

@@ -16,7 +16,7 @@ from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI, log_kernel
 from subtractive.inputs.quadratic_form_sampling import uniforms
 from subtractive.inputs.signed_mixture import draw_gaussian_square, draw_gaussian_units
 from subtractive.inputs.univariate import UnivariateFamily
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 
 
 @final

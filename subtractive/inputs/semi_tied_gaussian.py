@@ -18,7 +18,7 @@ from subtractive.inputs.normal_products import NormalProducts
 from subtractive.inputs.normals import cholesky_factor, outside
 from subtractive.inputs.signed_mixture import pair_weights
 from subtractive.inputs.statistics import FAR, Sample, location_and_spread
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 
 # In few variables units start apart in place, in many apart in width: places at random are then
 # far from all rows. Standard deviations of places, and of which width, below so many variables.

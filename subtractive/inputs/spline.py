@@ -24,7 +24,7 @@ from subtractive.inputs.quadratic_form_sampling import (
 )
 from subtractive.inputs.statistics import Sample
 from subtractive.inputs.univariate import UnivariateFamily
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 from subtractive.numerics.validation import whole_number
 
 

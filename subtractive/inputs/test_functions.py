@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.base import InputFamily, Tensors, TestFunctions, Window
-from subtractive.numerics.leaf_message import LeafMessage, side_by_side
+from subtractive.numerics.leaf_operations import side_by_side
+from subtractive.numerics.messages import LeafMessage
 
 
 @final

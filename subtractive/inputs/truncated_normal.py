@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from subtractive.inputs.gaussian_log_density import HALF_LOG_TWO_PI
-from subtractive.numerics.scaled import safe_log
+from subtractive.numerics.messages import safe_log
 
 # A window is narrow if half its width, times one plus its distance, is below this (in scales):
 # there the series about its middle has all digits, and differences of Φ lose them.

@@ -28,12 +28,8 @@ from subtractive.inputs.quadratic_form_sampling import (
 )
 from subtractive.inputs.quadrature import NUM_NODES, Line, weighted_products, weighted_sum
 from subtractive.inputs.statistics import Sample
-from subtractive.numerics.leaf_message import (
-    LeafMessage,
-    largest_exponent,
-    relative_values,
-    side_by_side,
-)
+from subtractive.numerics.leaf_operations import largest_exponent, relative_values, side_by_side
+from subtractive.numerics.messages import LeafMessage
 
 # How many numbers the values at the nodes of some windows may hold.
 NUMBERS = 2**22
@@ -208,12 +204,8 @@ class UnivariateFamily(InputFamily):
         """f at nodes (f or 1, m, g), (f, m, g, i)."""
         regions = len(next(iter(p.values())))
         x = nodes.expand(regions, -1, -1)
-        mantissa, exponent = self.values(p, x.flatten(1)[..., None])
-        shape = x.shape[1:]
-        return LeafMessage(
-            None if mantissa is None else mantissa.unflatten(1, shape),
-            None if exponent is None else exponent.unflatten(1, shape),
-        )
+        values = self.values(p, x.flatten(1)[..., None])
+        return values.map(lambda t: t.unflatten(1, x.shape[1:]))
 
     def _state_table(self, p: Tensors) -> Tensor:
         """f at all states, (f, i, v), up to a factor for each region."""

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from subtractive.inputs.base import InputFamily, Tensors, TestFunctions
 from subtractive.inputs.test_functions import DensityAt
-from subtractive.numerics.leaf_message import LeafMessage, largest_exponent, relative_values
+from subtractive.numerics.leaf_operations import largest_exponent, relative_values
+from subtractive.numerics.messages import LeafMessage
 
 
 @final

@@ -19,7 +19,7 @@ from subtractive.inputs.gaussian import Gaussian, pair_product
 from subtractive.inputs.quadratic_form_sampling import by_chunks, quadratic, uniforms
 from subtractive.inputs.signed_mixture import draw_gaussian_square
 from subtractive.numerics.inversion import choose_cell, invert
-from subtractive.numerics.leaf_message import relative_values
+from subtractive.numerics.leaf_operations import relative_values
 
 _LARGEST_BRACKET = 2.0**60
 # A window with a smaller share of the mass has too few digits in the whole distribution function.

@@ -23,7 +23,7 @@ from subtractive.learning.objective import RowScores, row_scores
 from subtractive.learning.settings import Callback, Settings
 from subtractive.learning.sufficient_statistics import is_known
 from subtractive.numerics.denormals import flushed_denormals
-from subtractive.numerics.scaled import log_sum_exp
+from subtractive.numerics.messages import log_sum_exp
 
 _EVALUATED_TOGETHER = 2**14
 

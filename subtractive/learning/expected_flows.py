@@ -24,8 +24,7 @@ from subtractive.inference.marginal import OBSERVED, labels, plain_leaf
 from subtractive.inputs.base import EVERYWHERE
 from subtractive.inputs.layer import InputLayer
 from subtractive.learning.sufficient_statistics import Statistics, count, expect, maximise
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import log_sum, safe_log
+from subtractive.numerics.messages import LeafMessage, log_sum, safe_log
 from subtractive.regions.folding import LayerCall, LeafCall
 
 # The smallest weight of a sum: its logarithm must exist.

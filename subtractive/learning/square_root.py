@@ -19,10 +19,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.circuits.building import fold_labels
+from subtractive.circuits.building import fold_labels, require_tree
 from subtractive.circuits.circuit import Circuit
 from subtractive.circuits.layers import HadamardLayer, KroneckerLayer, Layer, SumLayer
-from subtractive.circuits.partition_layer import require_tree
 from subtractive.circuits.weights import RealWeights
 from subtractive.densities.base import Density
 from subtractive.densities.monotonic import MonotonicCircuit

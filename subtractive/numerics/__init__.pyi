@@ -1,2 +1,2 @@
-from .leaf_message import LeafMessage as LeafMessage
+from .messages import LeafMessage as LeafMessage
 from .signed_log import SignedLog as SignedLog

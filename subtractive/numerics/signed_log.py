@@ -1,8 +1,8 @@
 """The paper's signed log-sum-exp trick: log|y| and sign(y) of every unit (paper: App. D).
 
-Slower than :mod:`subtractive.numerics.scaled` and free of underflow: the units of one message may
-differ by any factor. It is the reference path: the oracle of the fused one, which
-also evaluates the rows that lost digits to underflow there.
+Slower than :mod:`subtractive.numerics.messages` and free of underflow: the units of one message
+may differ by any factor. It is the reference path: the oracle of the fused one, which also
+evaluates the rows that lost digits to underflow there.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from subtractive.numerics.leaf_message import Index, LeafMessage, double
-from subtractive.numerics.scaled import safe_log
+from subtractive.numerics.messages import Index, LeafMessage, double, safe_log
 from subtractive.numerics.transforms import is_transformed
 
 # How many numbers a sum with a peak for every output may hold at once.

@@ -25,7 +25,7 @@ from subtractive.inputs.gaussian import Gaussian
 from subtractive.inputs.multivariate_gaussian import MultivariateGaussian
 from subtractive.inputs.normals import cholesky_factor
 from subtractive.inputs.rbf import RBF
-from subtractive.numerics.scaled import safe_log
+from subtractive.numerics.messages import safe_log
 from subtractive.numerics.signed_log import SignedLog, mix_signed, signed_log
 from subtractive.reductions.shallow import quadratic_form, shallow_weight
 

@@ -14,15 +14,16 @@ import torch
 from torch import Tensor
 
 from subtractive.circuits.circuit import Circuit
-from subtractive.circuits.layers import HadamardLayer, mix, mix_gram
+from subtractive.circuits.layers import HadamardLayer
+from subtractive.circuits.sums import mix, mix_gram
 from subtractive.densities.base import Density
 from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
 from subtractive.inputs.base import Tensors, Window
-from subtractive.numerics.leaf_message import LeafMessage, side_by_side
-from subtractive.numerics.scaled import (
+from subtractive.numerics.leaf_operations import add_rows, side_by_side
+from subtractive.numerics.messages import (
+    LeafMessage,
     Scaled,
-    add_rows,
     divide,
     multiply,
     normalise_rows,

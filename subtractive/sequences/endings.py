@@ -19,7 +19,7 @@ from subtractive.inputs.quadratic_form_sampling import (
     uniforms,
 )
 from subtractive.numerics.inversion import choose_cell
-from subtractive.numerics.scaled import log_sum_exp, safe_log
+from subtractive.numerics.messages import log_sum_exp, safe_log
 from subtractive.sequences.chain import Before, Chain, Reading
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from subtractive.inputs.base import InputFamily, Tensors, TestFunctions
 from subtractive.inputs.weighted_points import WeightedPoints
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 from subtractive.tables.columns import Numeric
 from subtractive.tables.transforms import Affine
 

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from subtractive.circuits.circuit import Stack, structure
 from subtractive.circuits.evaluation import evaluate
 from subtractive.circuits.layers import HadamardLayer, SumLayer
-from subtractive.circuits.stacking import Stack, structure
 from subtractive.densities.base import Density
 from subtractive.densities.mixture import Mixture
 from subtractive.densities.monotonic import MonotonicCircuit
@@ -26,8 +26,8 @@ from subtractive.inference.marginal import BY_ROW, plain_leaves
 from subtractive.inference.unit_marginals import UnitShares
 from subtractive.inputs.base import EVERYWHERE, InputFamily, Tensors
 from subtractive.inputs.layer import InputLayer
-from subtractive.numerics.leaf_message import LeafMessage, choose
-from subtractive.numerics.scaled import log_sum
+from subtractive.numerics.leaf_operations import choose
+from subtractive.numerics.messages import LeafMessage, log_sum
 from subtractive.regions.folding import FoldedSchedule
 from subtractive.tables.reading import Floats
 

@@ -22,7 +22,7 @@ from subtractive.densities.monotonic import MonotonicCircuit
 from subtractive.densities.squared import SquaredCircuit
 from subtractive.learning.history import History
 from subtractive.learning.objective import paired_gain
-from subtractive.numerics.scaled import log_sum_exp
+from subtractive.numerics.messages import log_sum_exp
 from subtractive.tables.broad_component import BROAD_SHARE, broad_component, with_broad
 from subtractive.tables.covariance_groups import Grouped, best_group
 from subtractive.tables.effort import Budget

@@ -9,14 +9,13 @@ from registry import GRAPHS, LAYERS, build, every_kind, points
 from torch.utils.flop_counter import FlopCounterMode
 
 import subtractive as sub
+from subtractive.circuits.circuit import Stack
 from subtractive.circuits.environment import Environment, below_hadamard, below_kronecker
 from subtractive.circuits.evaluation import reference
-from subtractive.circuits.stacking import Stack
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import labels, square_leaves
 from subtractive.inference.outside import descend, inside
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import Scaled
+from subtractive.numerics.messages import LeafMessage, Scaled
 
 ROWS, DOUBLE = 3, torch.float64
 

@@ -11,8 +11,7 @@ import subtractive as sub
 from subtractive.circuits import evaluation, row_blocks
 from subtractive.circuits.evaluation import ForwardPass, evaluate, leaves_of, reference
 from subtractive.inference.partition import square_integrals
-from subtractive.numerics.scaled import log_sum_of_squares
-from subtractive.regions.folding import traverse
+from subtractive.numerics.messages import log_sum_of_squares
 
 REAL, SINGLE = torch.float64, torch.float32
 TREES = {
@@ -57,8 +56,8 @@ def value_and_gradients(p, x):
 def by_reference(p, x):
     """The same, every row by the reference path."""
 
-    def every_row(schedule, ranges):
-        root = ranges[len(schedule.calls) - 1].peak
+    def every_row(schedule, ranges, found):
+        root = ranges[-1].peak
         return torch.ones(root.shape[1], dtype=torch.bool)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -213,8 +212,8 @@ def test_deep_circuits_lose_nothing():
         schedule, layers = circuit.schedule, circuit.sum_layers
         rule = ForwardPass(schedule, layers)
         leaves = leaves_of(schedule, source)
-        traverse(schedule, rule.scale_leaves(leaves), rule)
-        assert rule.rows_to_repeat() is None
+        _, lost = rule.root(rule.scale_leaves(leaves))
+        assert lost is None
         sign, log_abs = reference(schedule, layers, source)
         squares = log_abs.diagonal(dim1=-2, dim2=-1) if sign.dim() == 4 else 2 * log_abs
         found = log_sum_of_squares(evaluate(schedule, layers, source))
@@ -310,3 +309,14 @@ def test_blocks_of_rows_with_grams_give_the_same_as_one(tree, block, monkeypatch
     for grad, other in zip(grads, other_grads, strict=True):
         size = max(1.0, other.abs().max().item())
         torch.testing.assert_close(grad, other, rtol=1e-10, atol=1e-11 * size)
+
+
+@pytest.mark.parametrize("num_variables", [3, 8, 21])
+@pytest.mark.parametrize("make_tree", [sub.linear_tree, sub.random_binary_tree])
+def test_rows_that_are_equal_have_equal_densities_to_the_last_digit(make_tree, num_variables):
+    circuit = sub.Circuit(
+        make_tree(num_variables), sub.Gaussian(), num_units=2, seed=0, dtype=REAL
+    )
+    row = torch.randn(num_variables, generator=torch.Generator().manual_seed(0), dtype=REAL)
+    values = sub.SquaredCircuit(circuit).log_prob(row.expand(37, -1))
+    assert bool((values == values[0]).all())

@@ -8,9 +8,9 @@ from registry import LAYERS, WEIGHTS, build, every_kind, points
 from torch.autograd import gradcheck
 
 import subtractive as sub
-from subtractive.circuits.layers import kronecker, mix, mix_gram, mix_kronecker_gram
+from subtractive.circuits.sums import kronecker, mix, mix_gram, mix_kronecker_gram
 from subtractive.circuits.weights import ComplexWeights, PositiveWeights, RealWeights
-from subtractive.numerics.leaf_message import LeafMessage, spread
+from subtractive.numerics.messages import LeafMessage, spread
 from subtractive.numerics.signed_log import mix_signed, signed_log
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-13}

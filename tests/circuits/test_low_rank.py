@@ -5,8 +5,8 @@ import torch
 
 import subtractive as sub
 from subtractive.circuits import evaluation
-from subtractive.circuits.low_rank import low_rank_factors, low_rank_sum, shared_factors
-from subtractive.numerics.scaled import Scaled
+from subtractive.circuits.sums import low_rank_factors, low_rank_sum, shared_factors
+from subtractive.numerics.messages import Scaled
 
 REAL = torch.float64
 

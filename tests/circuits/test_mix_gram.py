@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from subtractive.circuits.layers import mix_gram
+from subtractive.circuits import sums
+from subtractive.circuits.sums import mix_gram
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 REAL, COMPLEX = torch.float64, torch.complex128
@@ -35,8 +36,10 @@ def test_single_precision_weights_meet_grams_in_double_precision():
 
 @pytest.mark.parametrize("shape", [(2, 1, 2, 3), (2, 2, 3, 2), (1, 1, 1, 1)])
 @pytest.mark.parametrize("dtype", [REAL, COMPLEX])
-def test_gradients_in_weights_and_grams_are_right_twice(dtype, shape):
+@pytest.mark.parametrize("wide", [1, 64])
+def test_gradients_in_weights_and_grams_are_right_twice(wide, dtype, shape, monkeypatch):
     regions, rows, outputs, width = shape
+    monkeypatch.setattr(sums, "_WIDE", wide)  # by hand, and by autograd
 
     def function(weight, factor):
         return mix_gram(weight, gram_of(factor), weight)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import subtractive as sub
-from subtractive.circuits.stacking import Stack, structure
+from subtractive.circuits.circuit import Stack, structure
 from subtractive.densities import member_groups
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.expectations import weigh_plain_expectations, weigh_stack_expectations

@@ -8,12 +8,12 @@ from oracles import all_states, mp_log_partition, mp_log_square_integral
 from registry import every_kind
 
 import subtractive as sub
+from subtractive.circuits.circuit import Stack
 from subtractive.circuits.evaluation import ForwardPass, evaluate, leaves_of
-from subtractive.circuits.stacking import Stack
 from subtractive.inference.contraction_schedule import contraction_schedule, reroot
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import MISSING, OBSERVED, labels, square_leaves
-from subtractive.numerics.scaled import log_sum, log_sum_of_squares
+from subtractive.numerics.messages import log_sum, log_sum_of_squares
 from subtractive.regions.folding import CONTRACTION, fold, traverse
 
 REAL = torch.float64

@@ -9,8 +9,8 @@ from registry import LAYERS, build, points
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import subtractive as sub
+from subtractive.circuits.circuit import Stack
 from subtractive.circuits.evaluation import evaluate, leaves_of
-from subtractive.circuits.stacking import Stack
 from subtractive.inference import marginal as marginal_module
 from subtractive.inference.evidence import make_evidence
 from subtractive.inference.marginal import (
@@ -23,7 +23,7 @@ from subtractive.inference.marginal import (
     square_leaves,
 )
 from subtractive.inference.outside import inside
-from subtractive.numerics.scaled import log_sum_of_squares
+from subtractive.numerics.messages import log_sum_of_squares
 from subtractive.numerics.transforms import keep_freed_memory
 from subtractive.regions.folding import ABOVE_ROOT
 

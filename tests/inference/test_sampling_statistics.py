@@ -25,8 +25,7 @@ from subtractive.inference import vector_descent
 from subtractive.inference.evidence import Evidence
 from subtractive.inference.marginal import labels, plain_leaf, square_leaf
 from subtractive.inputs.base import Window
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import log_sum, log_sum_of_squares
+from subtractive.numerics.messages import LeafMessage, log_sum, log_sum_of_squares
 
 DOUBLE = torch.float64
 MANY, FEWER = 30_000, 10_000

@@ -9,7 +9,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from subtractive.inputs.base import EVERYWHERE, Window
 from subtractive.inputs.gaussian import Gaussian, pair_product
 from subtractive.inputs.truncated_normal import log_tail
-from subtractive.numerics.scaled import to_scaled
+from subtractive.numerics.messages import to_scaled
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 FAMILY = Gaussian()

@@ -15,7 +15,7 @@ import subtractive as sub
 from subtractive.inputs.base import EVERYWHERE, FAMILIES, InputFamily, Window
 from subtractive.inputs.quadrature import Line
 from subtractive.inputs.univariate import UnivariateFamily
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 
 DOUBLE = torch.float64
 

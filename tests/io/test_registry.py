@@ -16,13 +16,12 @@ from subtractive.inputs.semi_tied_gaussian import SemiTiedGaussian
 from subtractive.inputs.univariate import UnivariateFamily
 from subtractive.io.files import read_tensors, write_tensors
 from subtractive.io.registry import Registry, name_in_files
-from subtractive.numerics.leaf_message import LeafMessage
+from subtractive.numerics.messages import LeafMessage
 
 MODULE = '''
 import torch
 from dataclasses import dataclass
 from subtractive.inputs.univariate import UnivariateFamily
-from subtractive.numerics.leaf_message import LeafMessage
 
 @dataclass(frozen=True)
 class Cosines(UnivariateFamily):

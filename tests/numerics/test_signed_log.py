@@ -6,8 +6,7 @@ import torch
 from torch.autograd import gradcheck
 
 import subtractive.numerics.signed_log as module
-from subtractive.numerics.leaf_message import LeafMessage
-from subtractive.numerics.scaled import multiply, to_scaled
+from subtractive.numerics.messages import LeafMessage, multiply, to_scaled
 from subtractive.numerics.signed_log import (
     SignedLog,
     kronecker_signed,

@@ -5,13 +5,16 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from subtractive.numerics.leaf_message import LeafMessage, choose, double, pick
-from subtractive.numerics.scaled import (
+from subtractive.numerics.leaf_operations import choose
+from subtractive.numerics.messages import (
+    LeafMessage,
     Scaled,
     divide,
+    double,
     log_sum,
     log_sum_of_squares,
     multiply,
+    pick,
     safe_log,
     to_scaled,
 )

@@ -1,21 +1,108 @@
 """Numbers that stay finite: messages kept as mantissa times exponential (paper: Sec. 3.3).
 
 The paper carries the logarithm and the sign of every unit through every layer. A :class:`Scaled`
-message carries one logarithm per region and row instead, so that sums stay plain matrix products.
-Axes: ``f`` region, ``n`` row (one row may stand for all rows), ``i j`` units; a message is a
-vector (f, n, i) or a gram (f, n, i, j).
+message carries one logarithm per region and row instead, so that sums stay plain matrix products;
+a :class:`LeafMessage`, of an input layer, has not taken its exponential yet. Axes: ``f`` region,
+``n`` row (one row may stand for all rows), ``i j`` units; a message is a vector (f, n, i) or a
+gram (f, n, i, j).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from subtractive.numerics.leaf_message import Index, LeafMessage, double, spread
+Index = slice | list[int]
+
+
+class LeafMessage(NamedTuple):
+    """The message of an input layer: ``mantissa * exp(exponent)``, entry by entry.
+
+    ``None`` stands for a mantissa of one or an exponent of zero, whichever a family does not
+    need. The exponential is not taken yet: where inputs are multiplied, exponents are added first.
+
+    >>> from subtractive.numerics import LeafMessage
+    >>> LeafMessage(None, torch.zeros(1, 5, 3)).value().unique()  # exp(0)
+    tensor([1.])
+    """
+
+    mantissa: Tensor | None  # (f, n, i) or (f, n, i, j)
+    exponent: Tensor | None  # the same
+
+    @property
+    def some(self) -> Tensor:
+        """Whichever tensor is there: for shapes, dtypes and devices."""
+        tensor = self.mantissa if self.mantissa is not None else self.exponent
+        assert tensor is not None
+        return tensor
+
+    @property
+    def is_gram(self) -> bool:
+        return self.some.dim() == 4
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.some.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.some.dtype
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> LeafMessage:
+        """The same change on both parts, as far as they are there."""
+        mantissa, exponent = self
+        return LeafMessage(
+            None if mantissa is None else change(mantissa),
+            None if exponent is None else change(exponent),
+        )
+
+    def take(self, index: Index) -> LeafMessage:
+        """The messages of some regions."""
+        return self.map(lambda t: t[index])
+
+    def split(self, sizes: Sequence[int]) -> list[LeafMessage]:
+        """The messages of consecutive groups of regions, together all of them."""
+        parts = ([None] * len(sizes) if t is None else t.split(list(sizes)) for t in self)
+        return [LeafMessage(*part) for part in zip(*parts, strict=True)]
+
+    def rows(self, rows: slice | Tensor) -> LeafMessage:
+        """The messages of some rows; one row that stands for all rows stays."""
+        return self.map(lambda t: t if t.shape[1] == 1 else t[:, rows])
+
+    def unfolded(self, shape: Sequence[int]) -> LeafMessage:
+        """Rows (1, f · n, ...) of one region as those of several, (f, n, ...)."""
+        return self.map(lambda t: t[0].unflatten(0, shape))
+
+    def repeated(self, regions: int) -> LeafMessage:
+        """The message of one region for several of them."""
+        return self.map(lambda t: t.expand(regions, *t.shape[1:]))
+
+    def outer(self) -> LeafMessage:
+        """The gram ``v vᴴ`` of a vector, in double precision."""
+        mantissa, exponent = self
+        if mantissa is not None:
+            mantissa = mantissa.to(double(mantissa.dtype))
+            mantissa = mantissa[..., :, None] * mantissa[..., None, :].conj()  # (f, n, i, j)
+        if exponent is not None:
+            exponent = exponent.double()
+            exponent = exponent[..., :, None] + exponent[..., None, :]  # (f, n, i, j)
+        return LeafMessage(mantissa, exponent)
+
+    def value(self) -> Tensor:
+        """The plain number; may overflow, so only for entries known to be moderate."""
+        if self.exponent is None:
+            return self.some
+        return (
+            self.exponent.exp() if self.mantissa is None else self.mantissa * self.exponent.exp()
+        )
+
+
+# The logarithm of a scale of one, or of one that is kept elsewhere; it broadcasts.
+UNSCALED = torch.zeros((), dtype=torch.float64)
 
 
 class Scaled(NamedTuple):
@@ -26,7 +113,7 @@ class Scaled(NamedTuple):
     """
 
     mantissa: Tensor  # (f, n, i) or (f, n, i, j)
-    log_scale: Tensor  # (f, n), float64, constant for differentiation
+    log_scale: Tensor  # (f, n) or UNSCALED, float64, constant for differentiation
     num_errors: Tensor | float = 1.0  # (f, n)
 
     @property
@@ -43,25 +130,31 @@ class Scaled(NamedTuple):
 
     def take(self, index: Index) -> Scaled:
         """The messages of some regions."""
-        return Scaled(self.mantissa[index], self.log_scale[index])
+        scale = self.log_scale
+        return Scaled(self.mantissa[index], scale if scale is UNSCALED else scale[index])
 
     def split(self, sizes: Sequence[int]) -> list[Scaled]:
         """The messages of consecutive groups of regions, together all of them."""
-        parts = (self.mantissa.split(list(sizes)), self.log_scale.split(list(sizes)))
-        return [Scaled(*part) for part in zip(*parts, strict=True)]
+        mantissas = self.mantissa.split([*sizes])
+        if self.log_scale is UNSCALED:
+            return [Scaled(mantissa, UNSCALED) for mantissa in mantissas]
+        scales = self.log_scale.split([*sizes])
+        return [Scaled(*part) for part in zip(mantissas, scales, strict=True)]
 
     def rows(self, rows: slice | Tensor) -> Scaled:
         """The messages of some rows; one row that stands for all rows stays."""
         if self.shape[1] == 1:
             return self
         scale = self.log_scale
-        return Scaled(self.mantissa[:, rows], scale if scale.shape[1] == 1 else scale[:, rows])
+        is_shared = scale is UNSCALED or scale.shape[1] == 1
+        return Scaled(self.mantissa[:, rows], scale if is_shared else scale[:, rows])
 
     def outer(self) -> Scaled:
         """The gram ``v vᴴ`` of a vector, in double precision."""
         wide = self.mantissa.to(double(self.dtype))
         gram = wide[..., :, None] * wide[..., None, :].conj()  # (f, n, i, j)
-        return Scaled(gram, 2 * self.log_scale, 2.0 * self.num_errors)
+        scale = self.log_scale
+        return Scaled(gram, scale if scale is UNSCALED else 2 * scale, 2.0 * self.num_errors)
 
 
 # What passes through a circuit: of a leaf before its exponential, of a layer with a scale.
@@ -78,16 +171,17 @@ def to_scaled(message: LeafMessage) -> Scaled:
     size = exponent.detach()
     if mantissa is not None:
         size = size + mantissa.detach().abs().log()
-    peak = size.amax(units)  # (f, n)
+    peak = size.amax(units, keepdim=True)  # (f, n, 1, ...)
+    log_scale = peak.reshape(peak.shape[:2]).double()
     # Any finite number will do where all entries are exactly zero.
-    shifted = exponent - spread(peak.clamp(min=torch.finfo(peak.dtype).min), exponent)
+    shifted = exponent - peak.clamp(min=torch.finfo(peak.dtype).min)
     if mantissa is None:
-        return Scaled(shifted.exp_(), peak.double())
+        return Scaled(shifted.exp_(), log_scale)
     # Only where the mantissa is (nearly) zero does the exponent exceed the peak, by any amount.
     limit = math.log(torch.finfo(shifted.dtype).max)
     impossible, possible = shifted.clamp(max=0.5 * limit), shifted.clamp(max=0.999 * limit)
     size = torch.where(mantissa == 0, impossible, possible).exp()
-    return Scaled(size * mantissa, peak.double())
+    return Scaled(size * mantissa, log_scale)
 
 
 def divide(mantissa: Tensor, peak: Tensor) -> Scaled:
@@ -135,11 +229,17 @@ def _multiply_alike(messages: Sequence[Message]) -> Scaled:
 
 def times(one: Scaled, other: Scaled) -> Scaled:
     """The element-wise product of two messages of the same kind."""
-    return Scaled(
-        one.mantissa * other.mantissa,
-        one.log_scale + other.log_scale,
-        one.num_errors + other.num_errors + 1.0,
-    )
+    errors = one.num_errors + other.num_errors + 1.0
+    return Scaled(one.mantissa * other.mantissa, added_scales((one, other)), errors)
+
+
+def added_scales(factors: Iterable[Scaled]) -> Tensor:
+    """The logarithm of the product of all scales."""
+    total = UNSCALED
+    for _, scale, _ in factors:
+        if scale is not UNSCALED:
+            total = scale if total is UNSCALED else total + scale
+    return total
 
 
 def _rescaled(product: Scaled) -> Scaled:
@@ -148,20 +248,6 @@ def _rescaled(product: Scaled) -> Scaled:
     mantissa, log_scale, _ = divide(product.mantissa, peak)
     errors = product.num_errors / peak.double()  # infinite where all entries underflowed
     return Scaled(mantissa, product.log_scale + log_scale, errors)
-
-
-def add_rows(message: Scaled, count: int) -> Scaled:
-    """The sums of ``count`` rows that follow each other: (f, n · count, ...) becomes (f, n, ...).
-
-    >>> rows = Scaled(torch.ones(1, 2, 1), torch.tensor([[0.0, -math.inf]]))
-    >>> add_rows(rows, 2).mantissa
-    tensor([[[1.]]])
-    """
-    mantissa = message.mantissa.unflatten(1, (-1, count))  # (f, n, count, ...)
-    log_scale = message.log_scale.unflatten(1, (-1, count))
-    peak = log_scale.amax(-1)  # (f, n)
-    shares = (log_scale - torch.where(peak == -math.inf, 0.0, peak)[..., None]).exp()
-    return Scaled((mantissa * spread(shares, mantissa).to(mantissa.dtype)).sum(2), peak)
 
 
 def normalise_rows(x: Tensor) -> Tensor:
@@ -205,3 +291,21 @@ def safe_log(x: Tensor) -> Tensor:
     """log|x|; where x is exactly zero the value is -inf and the gradient zero instead of NaN."""
     zero = x == 0
     return torch.where(zero, -math.inf, torch.where(zero, 1.0, x).abs().log())
+
+
+def double(dtype: torch.dtype) -> torch.dtype:
+    """The double-precision dtype of the same kind."""
+    return torch.complex128 if dtype.is_complex else torch.float64
+
+
+def pick(tensor: Tensor, regions: Index) -> Tensor:
+    """Some regions of a tensor (f, ...); all of them are the tensor itself, not a copy of it."""
+    count = tensor.shape[0]
+    if isinstance(regions, slice) and regions.indices(count) == (0, count, 1):
+        return tensor
+    return tensor[regions]
+
+
+def spread(per_row: Tensor, like: Tensor) -> Tensor:
+    """Numbers (f, n) in a shape that broadcasts against (f, n, ...)."""
+    return per_row.reshape(per_row.shape + (1,) * (like.dim() - per_row.dim()))
