@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
+import numpy.typing as npt
 
 from subtractive.tables.reading import Floats
 
@@ -25,7 +26,11 @@ OFF_GRID = 1e-4
 @final
 @dataclass(frozen=True)
 class Grid:
-    """Multiples of ``step`` from ``origin`` on, or the ``levels`` listed, if there are any."""
+    """Multiples of ``step`` from ``origin`` on, or the ``levels`` listed, if there are any.
+
+    >>> Grid(1.0, origin=0.5).round(np.array([7.9]))
+    array([7.5])
+    """
 
     step: float
     origin: float = 0.0
@@ -39,11 +44,15 @@ class Grid:
         first, last = 2 * levels[0] - middle[0], 2 * levels[-1] - middle[-1]
         return np.concatenate([[first], middle, [last]])
 
-    @property
+    @cached_property
     def decimals(self) -> int | None:
-        """How many decimals the values have, if the step is a decimal number."""
+        """How many decimals the values have, if it is few."""
         for digits in range(MOST_DECIMALS + 4):
-            if math.isclose(round(self.step, digits), self.step, rel_tol=1e-9):
+            step, origin = round(self.step, digits), round(self.origin, digits)
+            # Origins in older files have the rounding errors of a division.
+            if math.isclose(step, self.step, rel_tol=1e-12) and (
+                abs(origin - self.origin) <= 1e-9 * self.step
+            ):
                 return digits
         return None
 
@@ -52,8 +61,17 @@ class Grid:
         if self.levels:
             place = np.searchsorted(self._edges[1:-1], values, side="left")
             return np.array(self.levels)[place]
-        rounded = self.origin + self.step * np.round((values - self.origin) / self.step)
-        return rounded if self.decimals is None else np.round(rounded, self.decimals) + 0.0
+        return self._written(self._numbers(values))
+
+    def _numbers(self, values: Floats) -> Floats:
+        """How many steps the nearest values of the grid are away from its origin, (n,)."""
+        return np.asarray(np.round((values - self.origin) / self.step))
+
+    def _written(self, numbers: Floats) -> Floats:
+        """The values so many steps away from the origin, (n,), as they are written."""
+        if self.decimals is not None:
+            return np.round(self.origin + self.step * numbers, self.decimals) + 0.0
+        return self.origin + self.step * numbers
 
     def ceil(self, value: float) -> float:
         """The smallest value of the grid that is not below a number."""
@@ -68,17 +86,30 @@ class Grid:
             levels = sign * np.array(self.levels)
             above = levels[levels >= sign * value - 1e-9 * self.step]
             return sign * float(above.min()) if len(above) else sign * math.inf
-        steps = sign * (value - self.origin) / self.step
-        number = np.array([self.origin + self.step * sign * math.ceil(steps - 1e-6)])
-        return float(self.round(number)[0])
+        number = self._numbers(np.array([value]))
+        is_there = sign * self._written(number) >= sign * value - 1e-6 * self.step
+        return float(self._written(number + np.where(is_there, 0, sign))[0])
 
     def cells(self, values: Floats) -> tuple[Floats, Floats]:
         """The lower and upper edges (n,) of the cells in which values (n,) are."""
         if self.levels:
             place = np.searchsorted(self._edges[1:-1], values, side="left")
             return self._edges[place], self._edges[place + 1]
-        centre = self.origin + self.step * np.round((values - self.origin) / self.step)
+        centre = self.origin + self.step * self._numbers(values)
         return centre - self.step / 2, centre + self.step / 2
+
+
+class Lattice(NamedTuple):
+    """Numbers ``(start + k divisor) / scale`` for whole ``k``."""
+
+    divisor: int
+    scale: int
+    start: int
+
+    @property
+    def step(self) -> float:
+        """The distance of neighbours."""
+        return self.divisor / self.scale
 
 
 def step_text(step: float, *, is_time: bool) -> str:
@@ -99,12 +130,20 @@ def grid_text(grid: Grid, values: Floats, counts: Floats, *, is_time: bool) -> s
 
     >>> grid_text(Grid(0.1), np.array([0.1, 0.2, 0.25]), np.array([6e3, 7e3, 1.0]), is_time=False)
     'multiples of 0.1 but for 1 row'
+    >>> grid_text(Grid(1.0, 0.5), np.array([0.5, 3.5]), np.array([4.0, 2.0]), is_time=False)
+    'multiples of 1 plus 0.5'
     """
     if grid.levels:
         return f"{len(grid.levels)} values that repeat"
     words = f"multiples of {step_text(grid.step, is_time=is_time)}"
-    rows = counts[np.abs(grid.round(values) - values) > 1e-3 * grid.step].sum()
+    if abs(grid.origin) > 1e-9 * grid.step:
+        words += f" plus {step_text(grid.origin, is_time=is_time)}"
+    rows = counts[_are_off(grid, values)].sum()
     return f"{words} but for {rows:,.0f} row{'' if rows == 1 else 's'}" if rows else words
+
+
+def _are_off(grid: Grid, values: Floats) -> npt.NDArray[np.bool_]:
+    return np.asarray(np.abs(grid.round(values) - values) > 1e-3 * grid.step)
 
 
 def find_grid(values: Floats, counts: Floats, precision: float) -> Grid | None:
@@ -116,10 +155,10 @@ def find_grid(values: Floats, counts: Floats, precision: float) -> Grid | None:
     >>> find_grid(np.sort([*tenths, 7.123]), np.ones(20_001), 1e-15).step
     0.1
     """
-    found = _common_step(values, counts, precision)
+    found = _decimal_lattice(values, counts, precision)
     if found is None:
         return None
-    step, first = found
+    step = found.step
     if step < 1 and step < FINEST * float(values[-1] - values[0]):
         return None
     gaps = np.diff(values)
@@ -128,13 +167,15 @@ def find_grid(values: Floats, counts: Floats, precision: float) -> Grid | None:
     repeats = counts.sum() >= ROWS_PER_LEVEL * len(values)
     if repeats and len(values) >= 3 and typical >= WIDE_GAPS * step:
         return Grid(step, 0.0, tuple(values.tolist()))
-    return Grid(step, float(np.fmod(first, step)))
+    grid = Grid(step, (found.start % found.divisor) / found.scale)
+    off = counts[_are_off(grid, values)].sum()
+    return grid if off <= OFF_GRID * counts.sum() else None
 
 
-def _common_step(values: Floats, counts: Floats, precision: float) -> tuple[float, float] | None:
+def _decimal_lattice(values: Floats, counts: Floats, precision: float) -> Lattice | None:
     """The largest step of which all differences are multiples, if it has few decimals.
 
-    With it comes the first value on that grid: a small share of the rows may be off it.
+    A small share of the rows may be off it.
     """
     tolerance = 4 * precision * np.abs(values)
     for digits in range(MOST_DECIMALS + 1):
@@ -144,8 +185,13 @@ def _common_step(values: Floats, counts: Floats, precision: float) -> tuple[floa
         whole = np.round(scaled)
         is_on = np.abs(whole / 10.0**digits - values) <= tolerance
         if counts[~is_on].sum() <= OFF_GRID * counts.sum():
-            # Few differences have a large divisor by chance.
-            divisor = int(np.gcd.reduce(np.diff(whole[is_on].astype(np.int64))))
-            has_many = int(is_on.sum()) >= LEAST_VALUES
-            return (divisor if has_many else 1) / 10.0**digits, float(values[is_on][0])
+            return _lattice(whole[is_on], 10**digits)
     return None
+
+
+def _lattice(whole: Floats, scale: int) -> Lattice:
+    """The coarsest lattice of whole numbers (v,), over ``scale``."""
+    # Few differences have a large divisor by chance.
+    has_many = len(whole) >= LEAST_VALUES
+    divisor = int(np.gcd.reduce(np.diff(whole.astype(np.int64)))) if has_many else 1
+    return Lattice(divisor or 1, scale, int(whole[0]))
