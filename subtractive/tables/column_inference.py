@@ -14,7 +14,7 @@ from subtractive.tables.atom_inference import Distinct, find_atoms
 from subtractive.tables.cell_values import Content
 from subtractive.tables.column_types import Categories, ColumnType, Continuous, Ignored
 from subtractive.tables.columns import Column, Numeric, States
-from subtractive.tables.grids import Grid, find_grid, grid_text
+from subtractive.tables.grids import Grid, declared_grid, find_grid, grid_text
 from subtractive.tables.normal_scores import normal_scores
 from subtractive.tables.reading import Floats, RawColumn, Values, check_finite
 from subtractive.tables.text_dates import find_format, parse_dates
@@ -193,7 +193,7 @@ def _grid(
     raw: RawColumn, distinct: Distinct, wish: Continuous, *, is_open: bool
 ) -> tuple[Grid | None, str]:
     if wish.resolution is not None:
-        grid = Grid(wish.resolution) if wish.resolution > 0 else None
+        grid = declared_grid(wish.resolution, *distinct) if wish.resolution > 0 else None
         off = (
             grid is not None
             and np.abs(grid.round(distinct.values) - distinct.values) > 1e-6 * grid.step
