@@ -103,6 +103,19 @@ def test_the_user_declares_bounds_resolution_and_atoms():
     assert (plain.atoms, plain.grid) == ((), None)
 
 
+def test_frames_are_read_as_frames_whatever_their_columns_are_called():
+    named = pd.DataFrame({"rain": ZEROS.round(1), "grade": RANDOM.integers(0, 5, COUNT)})
+    numbered = named.set_axis([0, 1], axis=1)
+    ours = sub.tables.Schema.infer(numbered).to_frame().reset_index(drop=True)
+    theirs = sub.tables.Schema.infer(named).to_frame().reset_index(drop=True)
+    pd.testing.assert_frame_equal(ours, theirs)
+    assert ours["atoms"][0] == "0"
+    array = sub.tables.Schema.infer(numbered.to_numpy())
+    assert [(column.atoms, column.grid) for column in array.variables] == [((), None)] * 2
+    declared = sub.tables.Schema.infer(numbered.to_numpy(), schema={0: "continuous"})
+    assert (declared.column(0).atoms, declared.column(0).grid.step) == ((0.0,), 0.1)
+
+
 def test_a_schema_prints_as_a_table_with_reasons():
     frame = pd.DataFrame({"rain": ZEROS.round(1), "city": ["a", "b"] * 300, "id": range(COUNT)})
     with pytest.warns(sub.DataWarning, match="'id' \\(it numbers the rows\\)"):
