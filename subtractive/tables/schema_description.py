@@ -61,7 +61,7 @@ def _made(data: Any) -> Any:  # noqa: ANN401 - a column, or a part of one
         return _hashable(data)
     facts = {name: _made(value) for name, value in data.items() if name != "type"}
     kind = PARTS[data["type"]]
-    optional = {"text_format", "digits"}  # which older files do not have
+    optional = {"text_format", "digits", "passable"}  # which older files do not have
     if set(facts) | optional != {entry.name for entry in fields(kind)} | optional:
         raise ValueError(f"{kind.__name__} has other facts than {sorted(facts)}.")
     check_facts(kind, facts)
