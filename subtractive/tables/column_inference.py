@@ -18,7 +18,7 @@ from subtractive.tables.grids import Grid, declared_grid, find_grid, grid_text
 from subtractive.tables.normal_scores import Ends, normal_scores
 from subtractive.tables.reading import Floats, RawColumn, Values, check_finite
 from subtractive.tables.text_dates import find_format, parse_dates
-from subtractive.tables.transforms import affine
+from subtractive.tables.transforms import Transform, affine
 from subtractive.tables.value_text import value_text
 
 FEW_VALUES, ROWS_PER_VALUE = 10, 4  # numbers of few values that repeat are states,
@@ -32,6 +32,8 @@ ROUND = {
     Content.WHOLE: ((0.0,), (0.0, 1.0, 100.0)),
     Content.DURATION: ((0.0,), (0.0,)),
 }
+# The years 1 to 9999 in microseconds since 1970, and a code beyond all of samples.
+CALENDAR, FARTHEST_CODE = (-62_135_596_800e6, 253_402_300_799e6), 10.0
 WORDS = {
     Content.REAL: "continuous",
     Content.WHOLE: "whole",
@@ -176,7 +178,9 @@ def _number(raw: RawColumn, declared: ColumnType | None, rules: Rules) -> Found:
     bounds, why_bounds = _bounds(raw, rest, wish, grid, is_open=is_open)
     numeric, atoms = _numeric(raw, rest, bounds, grid, atoms)
     shares = {a: distinct.counts[distinct.values == a].sum() / rows for a in atoms}
-    whys = [f"{100 * share:.2g} % are {atom:g}" for atom, share in list(shares.items())[:3]]
+    kind = WORDS[raw.content]
+    texts = {atom: value_text(atom, kind) for atom in atoms[:3]}
+    whys = [f"{100 * shares[atom]:.2g} % are {text}" for atom, text in texts.items()]
     whys += [f"{len(atoms) - 3} more values repeat"] if len(atoms) > 3 else []
     reasons = [why for why in (*whys, why_grid, why_bounds) if why]
     return Found(numeric, "; ".join(reasons) or f"{count:,} different numbers")
@@ -271,5 +275,16 @@ def _numeric(
             towards = np.asarray(sign * np.inf, dtype=raw.dtype)
             ends[k] = float(np.nextafter(np.asarray(ends[k], dtype=raw.dtype), towards))
     chosen = transform or affine(rest.values, rest.counts)
+    if raw.content is Content.DATE:
+        ends = _inside_calendar(chosen, ends)
     column = Numeric(raw.name, WORDS[raw.content], chosen, ends[0], ends[1], grid, atoms)
     return replace(column, passable=bounds.passable), atoms
+
+
+def _inside_calendar(transform: Transform, ends: list[float]) -> list[float]:
+    """Ends of dates, where samples would come to years that no calendar of Python has."""
+    first, last = transform.inverse(np.array([-FARTHEST_CODE, FARTHEST_CODE])).tolist()
+    return [
+        CALENDAR[0] if first < CALENDAR[0] else ends[0],
+        CALENDAR[1] if last > CALENDAR[1] else ends[1],
+    ]

@@ -223,12 +223,14 @@ def _decimal_lattice(values: Floats, counts: Floats, precision: float) -> Lattic
     tolerance = 4 * precision * np.abs(values)
     for digits in range(MOST_DECIMALS + 1):
         scaled = values * 10.0**digits
-        if bool((np.abs(scaled) > 2.0**53).any()):
+        is_coarse = bool((np.abs(scaled) > 2.0**53).any())  # numbers have gaps of more than one
+        if is_coarse and (digits > 0 or bool((np.abs(scaled) > 2.0**62).any())):
             return None
         whole = np.round(scaled)
         is_on = np.abs(whole / 10.0**digits - values) <= tolerance
         if counts[~is_on].sum() <= OFF_GRID * counts.sum():
-            return _lattice(whole[is_on], 10**digits, None)
+            found = _lattice(whole[is_on], 10**digits, None)
+            return None if is_coarse and found.step <= tolerance.max() else found
     return None
 
 

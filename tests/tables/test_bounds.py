@@ -66,7 +66,9 @@ def test_durations_have_the_bounds_of_their_numbers():
     assert "nothing below 0:00:00" in schema.reasons["x"]
     assert "nothing below 0" in schema_of(values.round(3)).reasons["x"]
     frame = pd.DataFrame({"x": seconds(values), "y": values + 1})
-    assert (quick(structure="binary").fit(frame).sample(2000, random_state=0)["x"] >= pd.Timedelta(0)).all()
+    assert (
+        quick(structure="binary").fit(frame).sample(2000, random_state=0)["x"] >= pd.Timedelta(0)
+    ).all()
     both = schema_of(seconds(np.random.default_rng(0).normal(0, 30, 800)))
     assert both.to_frame().loc["x", "support"] == "the line"
 
