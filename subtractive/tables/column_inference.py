@@ -8,27 +8,32 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
 import numpy as np
-import scipy
 
 from subtractive.tables.atom_inference import Distinct, find_atoms
+from subtractive.tables.bound_inference import Bounds, find_bounds
 from subtractive.tables.cell_values import Content
 from subtractive.tables.column_types import Categories, ColumnType, Continuous, Ignored
 from subtractive.tables.columns import Column, Numeric, States
-from subtractive.tables.grids import Grid, find_grid, grid_text
-from subtractive.tables.normal_scores import normal_scores
+from subtractive.tables.grids import Grid, declared_grid, find_grid, grid_text
+from subtractive.tables.normal_scores import Ends, normal_scores
 from subtractive.tables.reading import Floats, RawColumn, Values, check_finite
 from subtractive.tables.text_dates import find_format, parse_dates
-from subtractive.tables.transforms import affine
+from subtractive.tables.transforms import Transform, affine
+from subtractive.tables.value_text import value_text
 
 FEW_VALUES, ROWS_PER_VALUE = 10, 4  # numbers of few values that repeat are states,
 MANY_VALUES, ROWS_PER_STATE = 128, 100  # and so are more of them if they repeat often
 # A column of more texts is taken for an identifier, and so is one of more than so many of which
 # most occur once.
 MOST_CATEGORIES, FEW_CATEGORIES = 256, 20
-# A bound is there if a normal distribution would have put so many rows beyond it: fewer if the
-# least value is exactly on it and far from all others, so many times as far as any two of them.
-MISSED_ROWS, ALONE = {False: 3.0, True: 0.1}, 5.0
-LOWER_BOUNDS, UPPER_BOUNDS = (0.0,), (0.0, 1.0, 100.0)
+# Round numbers that may be bounds below and above.
+ROUND = {
+    Content.REAL: ((0.0,), (0.0, 1.0, 100.0)),
+    Content.WHOLE: ((0.0,), (0.0, 1.0, 100.0)),
+    Content.DURATION: ((0.0,), (0.0,)),
+}
+# The years 1 to 9999 in microseconds since 1970, and a code beyond all of samples.
+CALENDAR, FARTHEST_CODE = (-62_135_596_800e6, 253_402_300_799e6), 10.0
 WORDS = {
     Content.REAL: "continuous",
     Content.WHOLE: "whole",
@@ -170,10 +175,12 @@ def _number(raw: RawColumn, declared: ColumnType | None, rules: Rules) -> Found:
     if len(rest.values) < 2:
         column = _states(raw, raw.values[~raw.missing], Categories())
         return Found(column, "hardly any value occurs only once")
-    low, high, why_bounds = _bounds(raw, rest, wish, is_open=is_open)
-    numeric, atoms = _numeric(raw, rest, (low, high), grid, atoms)
+    bounds, why_bounds = _bounds(raw, rest, wish, grid, is_open=is_open)
+    numeric, atoms = _numeric(raw, rest, bounds, grid, atoms)
     shares = {a: distinct.counts[distinct.values == a].sum() / rows for a in atoms}
-    whys = [f"{100 * share:.2g} % are {atom:g}" for atom, share in list(shares.items())[:3]]
+    kind = WORDS[raw.content]
+    texts = {atom: value_text(atom, kind) for atom in atoms[:3]}
+    whys = [f"{100 * shares[atom]:.2g} % are {text}" for atom, text in texts.items()]
     whys += [f"{len(atoms) - 3} more values repeat"] if len(atoms) > 3 else []
     reasons = [why for why in (*whys, why_grid, why_bounds) if why]
     return Found(numeric, "; ".join(reasons) or f"{count:,} different numbers")
@@ -193,7 +200,7 @@ def _grid(
     raw: RawColumn, distinct: Distinct, wish: Continuous, *, is_open: bool
 ) -> tuple[Grid | None, str]:
     if wish.resolution is not None:
-        grid = Grid(wish.resolution) if wish.resolution > 0 else None
+        grid = declared_grid(wish.resolution, *distinct) if wish.resolution > 0 else None
         off = (
             grid is not None
             and np.abs(grid.round(distinct.values) - distinct.values) > 1e-6 * grid.step
@@ -214,9 +221,9 @@ def _grid(
 
 
 def _bounds(
-    raw: RawColumn, rest: Distinct, wish: Continuous, *, is_open: bool
-) -> tuple[float, float, str]:
-    """The support of a column: as declared, or a round number that nothing is beyond."""
+    raw: RawColumn, rest: Distinct, wish: Continuous, grid: Grid | None, *, is_open: bool
+) -> tuple[Bounds, str]:
+    """The support of a column: as declared, or where its rows end."""
     assert wish.lower is not None
     assert wish.upper is not None
     # In the precision of the column: a float32 of 0.1 is above 0.1.
@@ -227,56 +234,57 @@ def _bounds(
             f"column {raw.name!r} holds {rest.values[wrong][0]:g}, which is not inside its bounds "
             f"({wish.lower:g}, {wish.upper:g}). Correct it or the bounds."
         )
-    if not is_open or raw.content not in (Content.REAL, Content.WHOLE):
-        return lower, upper, ""
-    below = np.cumsum(rest.counts) / rest.counts.sum()
-    left, middle, right = np.interp([0.16, 0.5, 0.84], below, rest.values)
-    rows, low, high, reasons = rest.counts.sum(), lower, upper, []
-    for bound in LOWER_BOUNDS if low == -math.inf else ():
-        missed = rows * _tail(middle - bound, middle - left)
-        if bound <= rest.values[0] and missed >= MISSED_ROWS[_is_alone(bound, rest)]:
-            low = bound
-            reasons.append(f"nothing below {bound:g}")
-    for bound in UPPER_BOUNDS if high == math.inf else ():
-        missed = rows * _tail(bound - middle, right - middle)
-        if bound >= rest.values[-1] and missed >= MISSED_ROWS[False] and high == math.inf:
-            high = bound
-            reasons.append(f"nothing above {bound:g}")
-    return low, high, ", ".join(reasons)
-
-
-def _is_alone(bound: float, rest: Distinct) -> bool:
-    """Whether the least value is on a bound, and not there by chance as on a coarse grid."""
-    gaps = np.diff(rest.values)
-    return bool(rest.values[0] == bound and len(gaps) > 1 and gaps[0] >= ALONE * gaps[1:].min())
-
-
-def _tail(distance: float, spread: float) -> float:
-    """The share of a normal distribution of this spread beyond a distance from its centre."""
-    return float(scipy.special.ndtr(-distance / spread)) if spread > 1e-9 * abs(distance) else 0.0
+    if not is_open or raw.content not in ROUND:
+        return Bounds(lower, upper, (False, False)), ""
+    found = find_bounds(rest, grid, (lower, upper), ROUND[raw.content])
+    kind, reasons = WORDS[raw.content], []
+    for k, (old, word) in enumerate(((lower, "below"), (upper, "above"))):
+        if found[k] != old:
+            some = "hardly anything" if found.passable[k] else "nothing"
+            reasons.append(f"{some} {word} {value_text(found[k], kind)}")
+    return found, ", ".join(reasons)
 
 
 def _numeric(
     raw: RawColumn,
     rest: Distinct,
-    bounds: tuple[float, float],
+    bounds: Bounds,
     grid: Grid | None,
     atoms: tuple[float, ...],
 ) -> tuple[Numeric, tuple[float, ...]]:
     """The column between its bounds; numbers on a bound are atoms unless a grid has their cell."""
-    ends = list(bounds)
-    for k, (bound, sign) in enumerate(zip(bounds, (-1, 1), strict=True)):
+    ends = list(bounds[:2])
+    for k, (bound, sign) in enumerate(zip(bounds[:2], (-1, 1), strict=True)):
         if grid is not None and bound not in atoms and math.isfinite(bound):
             ends[k] = bound + sign * grid.step / 2
-        elif bound in rest.values:
+        elif bound in rest.values and not bounds.passable[k]:
             atoms = tuple(sorted((*atoms, bound)))
     rest = rest.without(atoms)
     cells = (rest.values, rest.values) if grid is None else grid.cells(rest.values)
-    transform = normal_scores(rest.values, rest.counts, cells, (ends[0], ends[1]))
+    low, high = (
+        end if is_hard else math.copysign(math.inf, side)
+        for end, is_hard, side in zip(ends, np.invert(bounds.passable), (-1, 1), strict=True)
+    )
+    first, last = (
+        end if is_soft else math.copysign(math.inf, side)
+        for end, is_soft, side in zip(ends, bounds.passable, (-1, 1), strict=True)
+    )
+    transform = normal_scores(rest.values, rest.counts, cells, Ends(low, high, first, last))
     for k, sign in enumerate((1, -1)):
-        if math.isfinite(ends[k]):
+        if math.isfinite(ends[k]) and not (bounds.passable[k] and grid is None):
             towards = np.asarray(sign * np.inf, dtype=raw.dtype)
             ends[k] = float(np.nextafter(np.asarray(ends[k], dtype=raw.dtype), towards))
     chosen = transform or affine(rest.values, rest.counts)
-    low, high = ends
-    return Numeric(raw.name, WORDS[raw.content], chosen, low, high, grid, atoms), atoms
+    if raw.content is Content.DATE:
+        ends = _inside_calendar(chosen, ends)
+    column = Numeric(raw.name, WORDS[raw.content], chosen, ends[0], ends[1], grid, atoms)
+    return replace(column, passable=bounds.passable), atoms
+
+
+def _inside_calendar(transform: Transform, ends: list[float]) -> list[float]:
+    """Ends of dates, where samples would come to years that no calendar of Python has."""
+    first, last = transform.inverse(np.array([-FARTHEST_CODE, FARTHEST_CODE])).tolist()
+    return [
+        CALENDAR[0] if first < CALENDAR[0] else ends[0],
+        CALENDAR[1] if last > CALENDAR[1] else ends[1],
+    ]

@@ -89,7 +89,8 @@ class Column(ABC):
 class Numeric(Column):
     """Numbers: a monotone transform, and Gaussians of what it gives, with atoms beside them.
 
-    ``low`` and ``high`` are the smallest and the largest number that may occur.
+    ``low`` and ``high`` are the smallest and the largest number that samples and answers have.
+    Rows may have numbers beyond those of them that are ``passable``: they are just unlikely.
     """
 
     name: Hashable
@@ -100,6 +101,7 @@ class Numeric(Column):
     grid: Grid | None = None
     atoms: tuple[float, ...] = ()
     text_format: str = ""  # of dates that are held as text
+    passable: tuple[bool, bool] = (False, False)
 
     @cached_property
     def atom_codes(self) -> Floats:
@@ -172,7 +174,8 @@ class Numeric(Column):
         return np.clip(self.grid.round(values), self.grid.ceil(low), self.grid.floor(high))
 
     def possible(self, values: Values) -> npt.NDArray[np.bool_]:
-        inside = (values >= self.low) & (values <= self.high)
+        below, above = self.passable
+        inside = ((values >= self.low) | below) & ((values <= self.high) | above)
         return np.asarray(np.isnan(values) | inside | np.isin(values, self.atoms))
 
     def log_abs_det_jacobian(self, values: Values) -> Floats:
@@ -186,9 +189,11 @@ class Numeric(Column):
 
         On a grid these are the cells of its values in between, atoms or not.
         """
+        least, largest = self.low, self.high
         if self.grid is not None:
             low, high = self.grid.ceil(low), self.grid.floor(high)
-        least, largest = min((self.low, *self.atoms)), max((self.high, *self.atoms))
+            least, largest = self.grid.ceil(least), self.grid.floor(largest)
+        least, largest = min((least, *self.atoms)), max((largest, *self.atoms))
         if low > high or low > largest or high < least or math.inf in (low, -high):
             return math.inf, -math.inf
         lower = -math.inf if low <= least else self._edge(low, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import zoneinfo
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -101,6 +102,41 @@ class FrameContainer(Container):
         frame = module.DataFrame(series, index=index)
         frame.columns = self.template.columns[[self.template.columns.get_loc(n) for n in columns]]
         return frame
+
+
+def as_universal_times(series: nw.Series[Any]) -> nw.Series[Any] | None:
+    """A series of pandas of instants whose time zone narwhals does not read; ``None`` of others.
+
+    Names with an underscore or a plus, and zones that are no names, are of an unknown type there.
+    """
+    native = series.to_native()
+    if not series.implementation.is_pandas_like() or not is_zoned(native.dtype):
+        return None
+    instants: nw.Series[Any] = nw.from_native(native.dt.tz_convert("UTC"), series_only=True)
+    return instants
+
+
+def is_zoned(dtype: Any) -> bool:  # noqa: ANN401 - a dtype of any library
+    """Whether a dtype of pandas is one of instants in a time zone."""
+    zone = getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
+    return zone is not None and getattr(dtype, "kind", "") == "M"
+
+
+def zone_name(zone: Any) -> str:  # noqa: ANN401 - a time zone of any library
+    """The name of a time zone that every machine knows, or its distance from UTC.
+
+    >>> import dateutil.tz, zoneinfo
+    >>> zone_name(zoneinfo.ZoneInfo("America/New_York")), zone_name(dateutil.tz.tzoffset("", 5400))
+    ('America/New_York', 'UTC+01:30')
+    """
+    name = str(zone)
+    if "/zoneinfo/" in name:  # a file, as dateutil shows it
+        return name.split("/zoneinfo/", 1)[1].strip("')")
+    try:
+        return str(zoneinfo.ZoneInfo(name))
+    except (LookupError, ValueError, OSError):
+        distance = zone.utcoffset(None) or datetime.timedelta()
+        return str(datetime.timezone(distance))
 
 
 def as_objects(values: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:

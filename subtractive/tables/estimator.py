@@ -83,8 +83,8 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
         covariance: Of the components of a flat mixture: ``"full"`` or ``"diagonal"``.
         effort: How long to search: ``"fast"``, ``"balanced"``, ``"best"``, or seconds of
             processor time (these are 15, 110 and 600). Small tables take less.
-        schema: What columns are, where it should not be inferred: ``{"age": "continuous"}``,
-            see :meth:`Schema.infer`, or a whole :class:`Schema`.
+        schema: What columns are, where it is not inferred: ``{"age": "continuous"}``. In arrays
+            all numbers have densities, unless declared here; data frames: :meth:`Schema.infer`.
         unknown: ``"missing"`` integrates unseen categories out, with a warning; ``"error"``
             refuses them.
         max_epochs: Passes over the rows at most.

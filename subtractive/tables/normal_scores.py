@@ -18,6 +18,8 @@ FEWER, FEWEST = 4, 16  # times fewer knots are tried in turn, down to so many
 FOLDS = 5  # in which numbers are held out to choose
 # Nats per row by which more knots, which samples look better with, may be worse.
 ALIKE = 1e-3
+# This share of a row is expected beyond an end that only the rows speak for.
+BEYOND_AN_END = 0.1
 
 
 class Distinct(NamedTuple):
@@ -49,8 +51,17 @@ class Distinct(NamedTuple):
         return Distinct(*(part[there] for part in self._replace(counts=counts)))
 
 
+class Ends(NamedTuple):
+    """Where a column ends: bounds that nothing is beyond, and ends that hardly anything is."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    first: float = -math.inf
+    last: float = math.inf
+
+
 def normal_scores(
-    values: Floats, weights: Floats, cells: tuple[Floats, Floats], bounds: tuple[float, float]
+    values: Floats, weights: Floats, cells: tuple[Floats, Floats], ends: Ends
 ) -> NormalScores | None:
     """The curve through a column's quantiles; ``None`` if it has too few different values.
 
@@ -65,12 +76,12 @@ def normal_scores(
         choices.append(max(FEWEST, choices[-1] // FEWER))
     best = most
     if len(choices) > 1:
-        scores = [_held_out_score(distinct, knots, bounds) for knots in choices]
+        scores = [_held_out_score(distinct, knots, ends) for knots in choices]
         best = next(k for k, s in zip(choices, scores, strict=True) if s >= max(scores) - ALIKE)
-    return _curve(distinct, best, bounds)
+    return _curve(distinct, best, ends)
 
 
-def _held_out_score(distinct: Distinct, knots: int, bounds: tuple[float, float]) -> float:
+def _held_out_score(distinct: Distinct, knots: int, ends: Ends) -> float:
     """Mean log-density, or log-mass of cells, of rows under curves of the others."""
     # Rows are dealt out number by number: the order in which they came may not matter.
     times = np.maximum(np.rint(distinct.counts), 1).astype(int)
@@ -80,7 +91,7 @@ def _held_out_score(distinct: Distinct, knots: int, bounds: tuple[float, float])
     for number in range(FOLDS):
         held = np.bincount(which[fold == number], minlength=len(times)) / times * distinct.counts
         rest = distinct.with_counts(distinct.counts - held)
-        curve = _curve(rest, knots, bounds) if len(rest.values) >= 2 else None
+        curve = _curve(rest, knots, ends) if len(rest.values) >= 2 else None
         if curve is None:
             return -math.inf
         judges = distinct.with_counts(held)
@@ -98,7 +109,7 @@ def _log_densities(curve: NormalScores, held: Distinct) -> Floats:
     return np.asarray(np.maximum(logs, -700.0))
 
 
-def _curve(distinct: Distinct, knots: int, bounds: tuple[float, float]) -> NormalScores | None:
+def _curve(distinct: Distinct, knots: int, ends: Ends) -> NormalScores | None:
     points, heights = _cumulative(distinct)
     count = float(distinct.counts.sum())
     levels = (np.arange(knots) + 0.5) / knots
@@ -112,11 +123,15 @@ def _curve(distinct: Distinct, knots: int, bounds: tuple[float, float]) -> Norma
         if places[i] - places[keep[-1]] > gap:
             keep.append(i)
     x, z = places[keep], scipy.special.ndtri(levels[keep])
-    low, high = bounds
-    inside = (x > low) & (x < high)
+    low, high, first, last = ends
+    inside = (x > max(low, first + gap)) & (x < min(high, last - gap))
     if inside.sum() < 2:
         return None
-    x, z = x[inside], z[inside]
+    end = float(scipy.special.ndtri(BEYOND_AN_END / count))
+    outer = [(first, end)] if math.isfinite(first) else []
+    x, z = np.array([*outer, *zip(x[inside], z[inside], strict=True)]).T
+    if math.isfinite(last):
+        x, z = np.append(x, last), np.append(z, -end)
     secants = np.diff(z) / np.diff(x)
     inner = 2 / (1 / secants[:-1] + 1 / secants[1:])
     slopes = np.concatenate([secants[:1], inner, secants[-1:]])

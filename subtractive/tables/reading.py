@@ -16,6 +16,7 @@ from subtractive.tables.containers import (
     ArrayContainer,
     Container,
     FrameContainer,
+    as_universal_times,
     is_decimal,
 )
 
@@ -148,6 +149,9 @@ def _read_series(series: nw.Series[Any], name: Hashable) -> RawColumn:
     if dtype in (nw.String, nw.Object):
         return read_objects(_listed(series), name)
     native = series.to_native()
+    instants = as_universal_times(series)
+    if instants is not None:
+        return _read_series(instants, name)
     if hasattr(native, "sparse"):
         return _read_series(nw.from_native(native.sparse.to_dense(), series_only=True), name)
     listed = _listed(series)

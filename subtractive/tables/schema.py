@@ -80,14 +80,18 @@ class Schema:
 
         ``schema`` maps names (numbers, for an array) to ``"continuous"``, ``"categorical"``,
         ``"count"``, ``"ignored"``, or :class:`Continuous`, :class:`Categories`,
-        :class:`Ignored`. In an array all numbers are continuous. In a data frame, numbers of few
-        values that repeat often are states; others may have atoms, a grid and bounds.
-        Identifiers and free text are set aside.
+        :class:`Ignored`. In a data frame, numbers of few values that repeat often are states;
+        others may have atoms, a grid and bounds; identifiers and free text are set aside. In an
+        array all numbers have a density, without atoms or bounds, and whole numbers the grid of
+        whole numbers: for the rest pass ``pd.DataFrame(X)``, or declare columns in ``schema``.
 
         >>> import numpy as np
         >>> schema = Schema.infer(np.array([[0.0, 5.0], [1.0, 5.5], [2.0, 7.0]]))
         >>> schema.variables[0].name, len(schema.variables)
         (0, 2)
+        >>> rain = np.where(np.arange(300) % 2, 0.0, np.linspace(0.0, 9.0, 300))[:, None]
+        >>> Schema.infer(rain).variables[0].atoms, Schema.infer(pd.DataFrame(rain)).column(0).atoms
+        ((), (0.0,))
         """
         table = read_table(X)
         weights = check_weights(sample_weight, table.num_rows)

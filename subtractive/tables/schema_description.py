@@ -13,7 +13,7 @@ import pandas as pd
 
 from subtractive.io.schema import check_facts
 from subtractive.tables.columns import Column, Numeric, States
-from subtractive.tables.containers import ArrayContainer, Container, FrameContainer
+from subtractive.tables.containers import ArrayContainer, Container, FrameContainer, zone_name
 from subtractive.tables.grids import Grid
 from subtractive.tables.schema import ERROR, Schema
 from subtractive.tables.transforms import Affine, Logarithm, NormalScores
@@ -61,7 +61,7 @@ def _made(data: Any) -> Any:  # noqa: ANN401 - a column, or a part of one
         return _hashable(data)
     facts = {name: _made(value) for name, value in data.items() if name != "type"}
     kind = PARTS[data["type"]]
-    optional = {"text_format"}  # which older files do not have
+    optional = {"text_format", "digits", "passable"}  # which older files do not have
     if set(facts) | optional != {entry.name for entry in fields(kind)} | optional:
         raise ValueError(f"{kind.__name__} has other facts than {sorted(facts)}.")
     check_facts(kind, facts)
@@ -131,9 +131,16 @@ def _describe_dtype(dtype: Any) -> dict[str, Any]:  # noqa: ANN401 - any dtype o
         found = {"ordered": bool(dtype.ordered)}
         if dtype.categories.dtype.kind in "Mm":
             moments = dtype.categories.astype(str).tolist()
-            return found | {"categories": moments, "of": str(dtype.categories.dtype)}
+            return found | {"categories": moments, "of": _dtype_name(dtype.categories.dtype)}
         return found | {"categories": [_plain(value) for value in dtype.categories.tolist()]}
-    return {"dtype": str(dtype)}
+    return {"dtype": _dtype_name(dtype)}
+
+
+def _dtype_name(dtype: Any) -> str:  # noqa: ANN401 - any dtype of pandas
+    """A dtype as pandas reads it, also one with a time zone that is no name."""
+    if isinstance(dtype, pd.DatetimeTZDtype):
+        return f"datetime64[{dtype.unit}, {zone_name(dtype.tz)}]"
+    return str(dtype)
 
 
 def _container(data: Mapping[str, Any], names: tuple[Hashable, ...]) -> Container:

@@ -34,7 +34,8 @@ def infer_parts(table: Table, weights: Floats, given: object) -> Parts:
     if table.num_rows == 0:
         raise ValueError("a schema needs at least one row of positive weight, got none.")
     declared = _declared(given, table.names)
-    rules = Rules(weights, not _is_array(table))
+    # Columns of an array have no types of their own: all are numbers alike.
+    rules = Rules(weights, by_type=not isinstance(table.container, ArrayContainer))
     found = {raw.name: infer_column(raw, declared.get(raw.name), rules) for raw in table.columns}
     fixed = {n: f.column for n, f in found.items() if isinstance(f.column, Constant)}
     if not any(isinstance(f.column, Column) for f in found.values()):
@@ -57,15 +58,6 @@ def infer_parts(table: Table, weights: Floats, given: object) -> Parts:
     parts = Parts(tuple(variables), place, constants, kinds, reasons)
     _warn(table.names, parts, copies, declared)
     return parts
-
-
-def _is_array(table: Table) -> bool:
-    """Whether columns have neither names nor types of their own: all are numbers alike."""
-    if isinstance(table.container, ArrayContainer):
-        return True
-    is_named = any(isinstance(name, str) for name in table.names)
-    contents = {raw.content for raw in table.columns}
-    return not is_named and contents in ({Content.REAL}, {Content.WHOLE})
 
 
 def _declared(schema: object, names: Sequence[Hashable]) -> dict[Hashable, ColumnType]:

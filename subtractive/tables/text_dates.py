@@ -54,7 +54,7 @@ def format_dates(numbers: Floats, fmt: str) -> Values:
     for row, number in enumerate(np.asarray(numbers, dtype=np.float64).tolist()):
         if number == number:
             passed = datetime.timedelta(microseconds=round(number))
-            texts[row] = (datetime.datetime(1970, 1, 1) + passed).strftime(fmt)
+            texts[row] = _written(datetime.datetime(1970, 1, 1) + passed, fmt)
     return texts
 
 
@@ -65,7 +65,12 @@ def _number(text: str, fmt: str) -> float:
 
 def _is_written(text: str, fmt: str) -> bool:
     moment = _moment(text, fmt)
-    return moment is not None and moment.strftime(fmt) == text
+    return moment is not None and _written(moment, fmt) == text
+
+
+def _written(moment: datetime.datetime, fmt: str) -> str:
+    """A moment in a format, years with four digits on every system."""
+    return moment.strftime(fmt.replace("%Y", f"{moment.year:04d}"))
 
 
 def _moment(text: str, fmt: str) -> datetime.datetime | None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import subtractive as sub
-from subtractive.tables.normal_scores import normal_scores
+from subtractive.tables.normal_scores import Ends, normal_scores
 from subtractive.tables.transforms import Affine
 
 RANDOM = np.random.default_rng(0)
@@ -103,6 +103,19 @@ def test_the_user_declares_bounds_resolution_and_atoms():
     assert (plain.atoms, plain.grid) == ((), None)
 
 
+def test_frames_are_read_as_frames_whatever_their_columns_are_called():
+    named = pd.DataFrame({"rain": ZEROS.round(1), "grade": RANDOM.integers(0, 5, COUNT)})
+    numbered = named.set_axis([0, 1], axis=1)
+    ours = sub.tables.Schema.infer(numbered).to_frame().reset_index(drop=True)
+    theirs = sub.tables.Schema.infer(named).to_frame().reset_index(drop=True)
+    pd.testing.assert_frame_equal(ours, theirs)
+    assert ours["atoms"][0] == "0"
+    array = sub.tables.Schema.infer(numbered.to_numpy())
+    assert [(column.atoms, column.grid) for column in array.variables] == [((), None)] * 2
+    declared = sub.tables.Schema.infer(numbered.to_numpy(), schema={0: "continuous"})
+    assert (declared.column(0).atoms, declared.column(0).grid.step) == ((0.0,), 0.1)
+
+
 def test_a_schema_prints_as_a_table_with_reasons():
     frame = pd.DataFrame({"rain": ZEROS.round(1), "city": ["a", "b"] * 300, "id": range(COUNT)})
     with pytest.warns(sub.DataWarning, match="'id' \\(it numbers the rows\\)"):
@@ -120,7 +133,7 @@ def test_the_curve_through_normal_scores_has_an_inverse_and_the_derivative_it_sa
     column = np.array(sorted(values))
     if np.diff(column).min() < 1e-3:
         return
-    curve = normal_scores(column, np.ones(len(column)), (column, column), (-np.inf, np.inf))
+    curve = normal_scores(column, np.ones(len(column)), (column, column), Ends())
     x = np.array(data.draw(st.lists(st.sampled_from(values), min_size=1)))
     np.testing.assert_allclose(curve.inverse(curve.forward(x)), x, rtol=1e-9, atol=1e-6)
     step = 1e-5 * np.diff(column).min()
@@ -226,7 +239,7 @@ def test_smooth_columns_have_few_knots_and_rugged_ones_many(is_spiky):
     if is_spiky:  # half of the numbers are close to multiples of a fifth
         near = np.rint(5 * column) / 5 + 1e-4 * random.normal(size=3000)
         column = np.where(random.random(3000) < 0.5, column, near)
-    curve = normal_scores(column, np.ones(3000), (column, column), (-np.inf, np.inf))
+    curve = normal_scores(column, np.ones(3000), (column, column), Ends())
     assert (len(curve.knots) > 60) == is_spiky
 
 
@@ -234,6 +247,6 @@ def test_held_out_numbers_are_as_likely_as_the_normal_law_makes_them():
     """The price of learning the curve is small, also beside the law itself."""
     random = np.random.default_rng(1)
     column, fresh = random.normal(size=(2, 20_000))
-    curve = normal_scores(column, np.ones(20_000), (column, column), (-np.inf, np.inf))
+    curve = normal_scores(column, np.ones(20_000), (column, column), Ends())
     excess = -0.5 * curve.forward(fresh) ** 2 + curve.log_abs_det_jacobian(fresh) + 0.5 * fresh**2
     assert -0.003 < excess.mean() < 0.001  # 620 knots, one for 32 rows, cost 0.016 nats

@@ -209,3 +209,35 @@ def test_texts_most_of_which_occur_once_are_set_aside():
     frame = pd.DataFrame({"x": X, "name": [f"car {min(i, 59)}" for i in range(COUNT)]})
     with pytest.warns(sub.DataWarning, match="60 different texts: free text"):
         assert quick(n_components=2).fit(frame).schema_.aside == ("name",)
+
+
+ZONES = ["America/New_York", "Etc/GMT+5", "America/Argentina/Buenos_Aires", "Asia/Ho_Chi_Minh"]
+ZONES += ["dateutil/Europe/Paris", "UTC+01:00", "Europe/Oslo"]
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_instants_in_any_time_zone_are_dates_and_come_back(zone, tmp_path):
+    frame = pd.DataFrame({"x": X, "moment": pd.Series(MOMENTS).dt.tz_convert(zone)})
+    model = quick().fit(frame)
+    assert model.schema_.column("moment").kind == "date"
+    draws = model.sample(20, random_state=0)
+    assert (draws.dtypes == frame.dtypes).all()
+    middle = frame["moment"].median()
+    share = model.probability({"moment": (None, middle)})
+    assert share == pytest.approx(0.5, abs=0.2)
+    model.save(tmp_path / "model")
+    loaded = sub.load(tmp_path / "model")
+    assert (loaded.sample(20, random_state=0)["moment"] == draws["moment"]).all()
+    np.testing.assert_array_equal(loaded.score_samples(frame), model.score_samples(frame))
+
+
+@pytest.mark.parametrize("zone", ZONES[:2])
+def test_tables_of_arrow_with_any_time_zone_are_saved_and_loaded(zone, tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    moments = arrow.array(MOMENTS, type=arrow.timestamp("s", zone))
+    table = arrow.table({"x": X, "moment": moments})
+    model = quick().fit(table)
+    assert model.sample(3, random_state=0).schema.field("moment").type == moments.type
+    model.save(tmp_path / "model")
+    drawn = sub.load(tmp_path / "model").sample(3, random_state=0)["moment"]
+    assert str(drawn.dtype) == f"datetime64[s, {zone}]"
