@@ -185,3 +185,14 @@ def test_three_intervals_are_answered(count, fitted):
     error = 4 * drawn["d"].std() * np.sqrt(1 / count + 1 / 500)
     assert fitted.mean(given=more)["d"] == pytest.approx(drawn["d"].mean(), abs=error)
     assert 0 < fitted.quantiles([0.5], given=more)["a"].iloc[0] < 2
+
+
+def test_rows_with_all_of_their_numbers_are_sampled_and_completed(fitted):
+    frame = frame_of(20, 2)
+    gaps = frame.assign(kind=frame["kind"].where(frame.index > 0))
+    (drawn,) = fitted.impute(gaps, n_draws=1, random_state=0)
+    assert drawn[list("abcd")].equals(frame[list("abcd")])
+    assert drawn["kind"].isin(["x", "y"]).all()
+    assert fitted.sample(given=gaps, random_state=0)["kind"].isin(["x", "y"]).all()
+    best = fitted.mode(given=frame.loc[1, list("abcd")].to_dict())
+    assert best["kind"] in ("x", "y")
