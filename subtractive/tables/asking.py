@@ -13,7 +13,7 @@ import torch
 
 from subtractive.tables.code_sets import CodeSet, Sets, both
 from subtractive.tables.columns import Numeric
-from subtractive.tables.conditions import event_sets, given_sets
+from subtractive.tables.conditions import event_sets, given_sets, known_values
 from subtractive.tables.expectations import one_box
 from subtractive.tables.joint_boxes import box_weight, joint_variables
 from subtractive.tables.parsing import parse_events
@@ -74,16 +74,17 @@ def ask(view: View, question: Question, text: str, table: Table | None = None) -
     answer, error = 0.0, 0.0
     if question.event is not None:
         answer, error = probability(asked, question.event), _error(asked, question.event)
+    known = known_values(view.schema, question.given)
     check, counts = view.memory
     event = None if question.event is None else event_sets(view.schema, question.event)
     matches = None
     if table is not None:
-        given = given_sets(view.schema, question.given) if question.given else {}
+        given = given_sets(view.schema, known) if known else {}
         codes = encode(view, table).x.numpy()
         matches = count_rows(codes, np.ones(len(codes)), given, event)
     elif counts is not None:
         # A single value is the cell of a grid or an atom there, not a point.
-        given = event_sets(view.schema, question.given) if question.given else {}
+        given = event_sets(view.schema, known) if known else {}
         matches = counts.matches(both(view.sets, given), event)
     held_out = None if check is None else check.counts(question.num_columns)
     return Receipt(text, answer, error, question.num_columns, matches, held_out, far)

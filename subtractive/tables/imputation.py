@@ -25,7 +25,7 @@ from subtractive.tables.queries import (
     as_generator,
     check_rows,
     draw,
-    encode,
+    encode_evidence,
     row_sets,
     sample_count,
     with_rows,
@@ -40,7 +40,7 @@ def impute(
     view: View, table: Table, like: AnyTable, n_draws: int | None, random_state: RandomState
 ) -> AnyTable:
     """Fill gaps by means and modes, or several times by joint draws."""
-    rows = encode(view, table)
+    rows = encode_evidence(view, table)
     check_rows(rows)
     if n_draws is None:
         return _filled(view, table, like, _typical(view, rows))
@@ -201,7 +201,7 @@ def _others(view: View, table: Table, column: Hashable) -> tuple[int, Encoded]:
     view.schema.check_names([column], "predict")
     if column not in view.variables:
         raise ValueError(f"the value of column {column!r} is known: there is nothing to predict.")
-    rows = encode(view, table)
+    rows = encode_evidence(view, table)
     place = view.variables[column]
     x = rows.x.clone()
     x[:, place] = math.nan

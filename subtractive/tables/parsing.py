@@ -19,6 +19,7 @@ from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.conditions import number
 from subtractive.tables.containers import TEMPORAL
 from subtractive.tables.schema import Schema
+from subtractive.tables.unseen_numbers import numbers_of
 
 _BETWEEN = re.compile(r"^\s*([^<>=]+?)\s*(<=?)(.+?)(<=?)\s*([^<>=]+?)\s*$")
 TRUTH = {"true": "1", "yes": "1", "false": "0", "no": "0"}
@@ -78,6 +79,8 @@ def parse_value(text: str, name: Hashable, schema: Schema) -> Any:  # noqa: ANN4
     """A value in the type of its column."""
     column = schema.constant(name) if name in schema.constants else schema.column(name)
     if isinstance(column, States) and column.kind not in TEMPORAL:
+        if numbers_of(column) is not None and _is_number(text) and math.isfinite(float(text)):
+            return float(text)  # whether it is among the values shows where it is used
         return _among(text, column.values, name)
     value = _number(text, f"{name}={text}", column)
     return int(value) if column.kind == "whole" and value.is_integer() else value

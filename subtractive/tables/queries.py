@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,8 @@ from subtractive.tables.code_sets import CodeSet, Sets, both
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.expectations import (
     box_log_weights,
+    heights,
+    integration_points,
     log_weights_of_sets,
     one_box,
 )
@@ -25,12 +28,14 @@ from subtractive.tables.reading import (
     Table,
     read_mapping,
 )
-from subtractive.tables.schema import Encoded
+from subtractive.tables.schema import LEFT_OUT, NEAREST, RARE, Encoded
 from subtractive.tables.validation import check_weights
 from subtractive.tables.view import View
 
 # Rows that are encoded and scored at a time, which bounds the memory of a long table.
 ROWS_AT_ONCE = 2**16
+# Below it a share is rounding.
+LEAST_SHARE = 1e-12
 
 
 def score_rows(view: View, table: Table) -> Floats:
@@ -38,13 +43,30 @@ def score_rows(view: View, table: Table) -> Floats:
     total = log_total(view)
     parts = [np.zeros(0)]
     for start in range(0, table.num_rows, ROWS_AT_ONCE):
-        rows = encode(view, table.rows(slice(start, start + ROWS_AT_ONCE)))
+        rows = encode(view, table.rows(slice(start, start + ROWS_AT_ONCE)), RARE)
         logs = log_weights(view, rows.x)
         some = sorted(rows.censored)
         logs[some] = log_weights_of_sets(view.density, [row_sets(view, rows, n) for n in some])
-        scores = logs - total + rows.log_abs_det_jacobian
+        scores = logs - total + rows.log_abs_det_jacobian + _unseen_scores(view, rows)
         parts.append(np.where(rows.possible, scores, -np.inf))
     return np.concatenate(parts)
+
+
+def _unseen_scores(view: View, rows: Encoded) -> Floats:
+    """log-probabilities (n,) of numbers that no row of training had, in columns of few numbers.
+
+    Each has that of the rarest number of its column, divided by how many numbers there are.
+    """
+    scores = np.zeros(len(rows.x))
+    none = torch.zeros(1, len(view.schema.variables), dtype=torch.float64)
+    nothing = Evidence(none, none.bool())
+    for variable, codes in rows.unseen.items():
+        column = view.schema.variables[variable]
+        numbers = integration_points(column).codes
+        shares = heights(view.density, nothing, {variable: numbers})[variable]
+        rarest = max(float(shares.min()), LEAST_SHARE) / len(numbers)
+        scores += np.where(np.isnan(codes), 0.0, math.log(rarest))
+    return scores
 
 
 def row_sets(view: View, rows: Encoded, row: int) -> Sets | None:
@@ -96,13 +118,18 @@ def with_rows(box: Evidence, x: torch.Tensor) -> tuple[Evidence, Any]:
     return replace(box, x=torch.where(observed, joined, 0.0), observed=observed), inside.numpy()
 
 
-def encode(view: View, table: Table) -> Encoded:
+def encode(view: View, table: Table, of_unseen_numbers: str = LEFT_OUT) -> Encoded:
     """A table with the columns of a view, as codes (n, d) of all variables."""
     renamed = [
         replace(raw, name=name) for raw, name in zip(table.columns, view.names, strict=True)
     ]
-    view.schema.report_unknown(renamed)
+    view.schema.report_unknown(renamed, of_unseen_numbers)
     return view.schema.encode(renamed, table.num_rows)
+
+
+def encode_evidence(view: View, table: Table) -> Encoded:
+    """The same as what is known of rows: the nearest numbers stand for unseen ones of few."""
+    return encode(view, table, NEAREST).as_evidence
 
 
 def probability(view: View, event: Mapping[Any, object]) -> float:
