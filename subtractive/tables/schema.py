@@ -197,13 +197,13 @@ class Schema:
 
     def build(self, columns: Mapping[Hashable, Values], like: AnyTable = None) -> AnyTable:
         """A table of the users' kind from columns of values."""
-        objects = {}
+        objects, container = {}, self.container.fitting(like)
         for name, values in columns.items():
             if name in self.place and (fmt := self.column(name).text_format):
                 objects[name] = values if values.dtype == object else format_dates(values, fmt)
-            elif name not in self.aside and self.container.holds_objects(name):
+            elif name not in self.aside and container.holds_objects(name):
                 objects[name] = as_objects(values, self.kind(name))
-        return self.container.build({**columns, **objects}, like)
+        return container.build({**columns, **objects}, like)
 
     def build_series(self, columns: Mapping[Hashable, Values]) -> dict[Hashable, Any]:
         """Single columns as lists of users' values."""

@@ -94,6 +94,27 @@ def test_a_table_of_everything_fits_and_comes_back(make):
     assert type(filled) is type(table)
 
 
+@pytest.mark.parametrize("make", [of_polars, of_pyarrow])
+def test_tables_of_other_libraries_are_completed_by_a_model_that_was_loaded(make, tmp_path):
+    table = make()
+    model = quick(n_components=2, structure="binary").fit(table)
+    model.save(tmp_path / "model")
+    filled, expected = sub.load(tmp_path / "model").impute(table), model.impute(table)
+    assert type(filled) is type(table)
+    assert filled.schema == expected.schema
+    assert filled.equals(expected)
+
+
+def test_whole_numbers_of_128_bits_are_saved(tmp_path):
+    polars = pytest.importorskip("polars")
+    whole = polars.Series(RANDOM.integers(0, 500, COUNT)).cast(polars.Int128)
+    table = polars.DataFrame({"x": X, "whole": whole})
+    model = quick(n_components=2, structure="binary").fit(table)
+    model.save(tmp_path / "model")
+    assert sub.load(tmp_path / "model").score(table) == model.score(table)
+    assert model.sample(3, random_state=0).schema == {"x": polars.Float64, "whole": polars.Int64}
+
+
 def test_tensors_and_masked_arrays_are_arrays():
     array = np.column_stack([X, X**2])
     expected = quick().fit(array).score_samples(array)
