@@ -36,10 +36,11 @@ def dependence(view: View, n_samples: int, random_state: RandomState) -> pd.Data
     else:
         found = _by_densities(view, n_samples, random_state)
     names = list(view.variables)
-    table = pd.DataFrame(np.zeros((len(names), len(names))), names, names)
+    table = np.zeros((len(names), len(names)))
     for (first, second), value in found.items():
-        table.loc[first, second] = table.loc[second, first] = max(value, 0.0)
-    return table
+        i, j = names.index(first), names.index(second)
+        table[i, j] = table[j, i] = max(value, 0.0)
+    return pd.DataFrame(table, index=names, columns=names)
 
 
 def _pairs(view: View) -> list[tuple[Hashable, Hashable]]:

@@ -124,15 +124,16 @@ def cov(view: View) -> pd.DataFrame:
 def _cov_of_samples(view: View, std: pd.Series) -> pd.DataFrame:
     """The same where boxes have no closed form: the correlations are those of exact samples."""
     codes = draw_inside(view, NUM_SAMPLES).numpy()
-    asked = {n: v for n, v in view.variables.items() if not math.isnan(std[n])}
-    numbers = [_numbers(view.schema.variables[v], codes[:, v]) for v in asked.values()]
+    spreads = std.to_numpy()  # NaN of what is no number, zero of what is known
+    asked = [i for i, n in enumerate(view.names) if n in view.variables and spreads[i] >= 0]
+    places = [view.variables[view.names[i]] for i in asked]
+    numbers = [_numbers(view.schema.variables[v], codes[:, v]) for v in places]
     with np.errstate(invalid="ignore", divide="ignore"):  # of columns that do not vary
         found = np.nan_to_num(np.atleast_2d(np.corrcoef(numbers)))
     np.fill_diagonal(found, 1.0)
-    table = pd.DataFrame(np.outer(std, std) * 0.0, view.names, view.names)
-    spreads = std[list(asked)].to_numpy()
-    table.loc[list(asked), list(asked)] = found * np.outer(spreads, spreads)
-    return table
+    table = np.outer(spreads, spreads) * 0.0
+    table[np.ix_(asked, asked)] = found * np.outer(spreads[asked], spreads[asked])
+    return pd.DataFrame(table, view.names, view.names)
 
 
 def _cross_moments(
