@@ -115,7 +115,7 @@ class RegionGaussian(MultivariateFamily):
         self, p: Tensors, environment: Tensor, x: Tensor, observed: Flags, generator: Random
     ) -> Tensor:
         seen = [k for k, is_seen in enumerate(observed) if is_seen]
-        rest = torch.tensor([k for k, is_seen in enumerate(observed) if not is_seen])
+        rest = torch.tensor([k for k, is_seen in enumerate(observed) if not is_seen]).long()
         same = bool((x[:, seen] == x[:1, seen]).all())  # one condition for all rows
         products = self.products(p, environment, x[:1] if same else x, observed)
         factor = torch.linalg.cholesky(products.covariance)
@@ -140,7 +140,7 @@ class RegionGaussian(MultivariateFamily):
     ) -> Tensor:
         partial = observe(self.full(p), x, observed)
         mean, factor = partial.conditional  # (f, i, u, n), (f, i, u, u)
-        rest = torch.tensor([k for k, is_seen in enumerate(observed) if not is_seen])
+        rest = torch.tensor([k for k, is_seen in enumerate(observed) if not is_seen]).long()
         region = torch.arange(len(units))[:, None]
         noise = torch.randn(*units.shape, len(rest), generator=generator, dtype=torch.float64)
         means = mean.movedim(-1, 1)  # (f, n or 1, i, u)

@@ -13,11 +13,12 @@ import torch
 
 from subtractive.tables.code_sets import CodeSet, Sets, both
 from subtractive.tables.columns import Numeric
-from subtractive.tables.conditions import event_sets, given_sets
+from subtractive.tables.conditions import event_sets, given_sets, known_values
 from subtractive.tables.expectations import one_box
 from subtractive.tables.joint_boxes import box_weight, joint_variables
 from subtractive.tables.parsing import parse_events
 from subtractive.tables.queries import encode, log_total, probability
+from subtractive.tables.question_text import example, hide_quoted, phrases
 from subtractive.tables.reading import Floats, Table
 from subtractive.tables.receipts import Matches, Receipt
 from subtractive.tables.schema import Schema
@@ -41,15 +42,27 @@ class Question(NamedTuple):
 def parse_question(text: str, schema: Schema) -> Question:
     """``P(weather = rain | precipitation = 0, temp_max > 20)`` as an event and what is given.
 
-    Commas separate conditions, so that lists are written ``weather = rain or snow``.
+    Commas or "and" separate conditions; lists are ``weather = rain or snow`` or ``weather in
+    (rain, snow)``. Names and values that hold signs are quoted.
     """
     found = _QUESTION.match(text)
     if found is None:
-        raise ValueError(
-            f"a question looks like 'P(weather = rain | temp_max > 20)', got {text!r}."
-        )
-    sides = found[1].partition("|")[::2]
-    parts = [[part.strip() for part in side.split(",") if part.strip()] for side in sides]
+        raise ValueError(f"a question looks like {example(schema)!r}, got {text!r}.")
+    try:
+        return _parse_sides(found[1], text, schema)
+    except ValueError as error:
+        reason = error
+    if (hidden := hide_quoted(found[1])) != found[1]:
+        try:
+            return _parse_sides(hidden, text, schema)
+        except ValueError as error:
+            reason = error
+    words = str(reason).rstrip(".")
+    raise ValueError(f"{words}. A question that works is {example(schema)!r}.") from None
+
+
+def _parse_sides(sides: str, text: str, schema: Schema) -> Question:
+    parts = [phrases(side, schema) for side in sides.partition("|")[::2]]
     if not parts[0]:
         raise ValueError(f"a question needs an event before the bar, got {text!r}.")
     event, given = (parse_events(part, schema) for part in parts)
@@ -74,16 +87,17 @@ def ask(view: View, question: Question, text: str, table: Table | None = None) -
     answer, error = 0.0, 0.0
     if question.event is not None:
         answer, error = probability(asked, question.event), _error(asked, question.event)
+    known = known_values(view.schema, question.given)
     check, counts = view.memory
     event = None if question.event is None else event_sets(view.schema, question.event)
     matches = None
     if table is not None:
-        given = given_sets(view.schema, question.given) if question.given else {}
+        given = given_sets(view.schema, known) if known else {}
         codes = encode(view, table).x.numpy()
         matches = count_rows(codes, np.ones(len(codes)), given, event)
     elif counts is not None:
         # A single value is the cell of a grid or an atom there, not a point.
-        given = event_sets(view.schema, question.given) if question.given else {}
+        given = event_sets(view.schema, known) if known else {}
         matches = counts.matches(both(view.sets, given), event)
     held_out = None if check is None else check.counts(question.num_columns)
     return Receipt(text, answer, error, question.num_columns, matches, held_out, far)

@@ -17,12 +17,14 @@ import pandas as pd
 import torch
 
 from subtractive.inference.evidence import Evidence
-from subtractive.tables.cell_values import number_of
+from subtractive.tables.cell_values import is_gone, number_of
 from subtractive.tables.code_sets import CodeSet, Sets, both
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.reading import read_mapping
-from subtractive.tables.schema import Schema
+from subtractive.tables.schema import ERROR, Schema
 from subtractive.tables.text_dates import parse_dates
+from subtractive.tables.unseen_numbers import nearest_states, numbers_of
+from subtractive.tables.value_text import value_text
 
 MOST_BOXES = 10_000
 READERS = {  # of what users give for dates, durations and times
@@ -47,6 +49,45 @@ def given_sets(schema: Schema, given: Mapping[Any, object]) -> Sets | None:
     if not isinstance(given, Mapping):
         raise ValueError(f"given needs values by column, such as {{'age': 40}}, got {given!r}.")
     return _sets(schema, given, "given", are_points=True)
+
+
+def known_values(schema: Schema, given: Mapping[Any, object]) -> dict[Any, object]:
+    """What is given, with the nearest number of a column of few for those that none of it has."""
+    result = dict(given)
+    for name, side in given.items():
+        column = schema.column(name) if name in schema.place else None
+        numbers = None if column is None else numbers_of(column)
+        if column is None or numbers is None or schema.unknown == ERROR:
+            continue
+        if is_interval(side):
+            low, high = as_interval(side, name, column)
+            if not bool(((numbers >= low) & (numbers <= high)).any()):
+                end = low if math.isfinite(low) else high
+                result[name] = [_known_value(column, end, name)]
+        elif _is_single(side):
+            result[name] = _known_value(column, side, name)
+        else:
+            values = _as_list(side, name)
+            known = [_known_value(column, value, name) for value in values]
+            if any(one is not other for one, other in zip(values, known, strict=True)):
+                result[name] = known
+    return result
+
+
+def end_numbers(column: Column, side: object) -> list[float]:
+    """The numbers that a set names: its values, or the ends of an interval."""
+    if is_interval(side):
+        ends = as_interval(side, column.name, column)
+        return [end for end in ends if math.isfinite(end)]
+    return [number(value, column, column.name) for value in _as_list(side, column.name)]
+
+
+def _known_value(column: Column, value: object, name: Hashable) -> object:
+    """A value that some row of training had: itself, or the number next to it."""
+    if is_gone(value):
+        return value
+    code = nearest_states(column, np.array([number(value, column, name)]))[0]
+    return value if math.isnan(code) else column.decode(np.array([code])).tolist()[0]
 
 
 def as_evidence(sets: Sets, num_states: Sequence[int | None]) -> Evidence:
@@ -180,9 +221,10 @@ def _state(column: States, value: object, name: Hashable) -> int:
     raw = read_mapping({name: value})[0]
     code = column.encode(raw.values)[0]
     if math.isnan(code):
-        some = ", ".join(map(repr, column.values[:5])) + (
-            ", ..." if len(column.values) > 5 else ""
-        )
+        some = ", ".join(
+            repr(value) if isinstance(value, str) else value_text(value, column.kind)
+            for value in column.values[:5]
+        ) + (", ..." if len(column.values) > 5 else "")
         raise ValueError(
             f"column {name!r} holds {value!r}, which is not among its {len(column.values)} "
             f"categories ({some})."

@@ -35,6 +35,10 @@ class Container(ABC):
         """
 
     @abstractmethod
+    def fitting(self, like: AnyTable) -> Container:
+        """The container to build tables of the library that the table ``like`` is of, if any."""
+
+    @abstractmethod
     def holds_objects(self, name: Hashable) -> bool:
         """Whether a column holds objects of Python, whose type the table does not say."""
 
@@ -45,6 +49,9 @@ class ArrayContainer(Container):
     """An array of one dtype; its columns are numbered."""
 
     dtype: np.dtype[Any]
+
+    def fitting(self, like: AnyTable) -> Container:
+        return self
 
     def holds_objects(self, name: Hashable) -> bool:
         return False
@@ -61,6 +68,15 @@ class FrameContainer(Container):
 
     template: Any
     decimals: frozenset[Hashable] = frozenset()  # columns of Python's decimal numbers
+
+    def fitting(self, like: AnyTable) -> Container:
+        if not nw.dependencies.is_into_dataframe(like):
+            return self
+        # The template of a model that was loaded is one of pandas, whatever it was fitted on.
+        own, other = nw.from_native(self.template), nw.from_native(like, eager_only=True)
+        if own.implementation is other.implementation:
+            return self
+        return FrameContainer(other.head(0).to_native(), self.decimals)
 
     def holds_objects(self, name: Hashable) -> bool:
         frame = nw.from_native(self.template, eager_only=True)
@@ -203,7 +219,12 @@ def _as_pandas(module: Any, values: npt.NDArray[Any], dtype: Any, index: Any) ->
         keeps_gaps = kind in "OfMm" and "interval" not in str(dtype)
         return missing.astype(dtype) if keeps_gaps else missing
     if str(dtype) == "category" and dtype.categories.dtype.kind in "Mm":
-        values = _as_pandas(module, values, dtype.categories.dtype, index).array
+        moments = _as_pandas(module, values, dtype.categories.dtype, index)
+        if not moments.isin(dtype.categories).all():
+            return moments  # a mean is no category
+        values = moments.array
+    if str(dtype) == "category" and len(dtype.categories) == 0:
+        dtype = "category"  # of a library whose types do not say their categories
     is_temporal = kind in "Mm"
     if is_temporal or _is_arrow_time(dtype):
         gaps = np.isnan(values)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 
@@ -25,7 +27,7 @@ from subtractive.tables.queries import (
     as_generator,
     check_rows,
     draw,
-    encode,
+    encode_evidence,
     row_sets,
     sample_count,
     with_rows,
@@ -40,7 +42,7 @@ def impute(
     view: View, table: Table, like: AnyTable, n_draws: int | None, random_state: RandomState
 ) -> AnyTable:
     """Fill gaps by means and modes, or several times by joint draws."""
-    rows = encode(view, table)
+    rows = encode_evidence(view, table)
     check_rows(rows)
     if n_draws is None:
         return _filled(view, table, like, _typical(view, rows))
@@ -73,6 +75,7 @@ def _filled(
 @torch.no_grad()
 def _drawn_rows(view: View, x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     boxes = view.evidence
+    _check_inside(np.any([with_rows(one_box(boxes, b), x)[1] for b in range(len(boxes))], axis=0))
     shares = torch.from_numpy(_box_shares(view, x))
     chosen = torch.multinomial(shares, 1, generator=generator)[:, 0]
     drawn = x.clone()
@@ -81,6 +84,15 @@ def _drawn_rows(view: View, x: torch.Tensor, generator: torch.Generator) -> torc
         part, _ = with_rows(one_box(boxes, box), x[rows])
         drawn[rows] = sample_box(view.density, part, generator)
     return drawn
+
+
+def _check_inside(inside: npt.NDArray[np.bool_]) -> None:
+    """Refuse rows (n,) that are not inside of what is given."""
+    if not bool(inside.all()):
+        raise ValueError(
+            f"row {int(np.argmin(inside))} contradicts what is given: nothing can be conditioned "
+            "on it."
+        )
 
 
 def _possible(sets: Sets | None) -> Sets:
@@ -140,7 +152,9 @@ def row_expectations(view: View, rows: Encoded, variables: Sequence[int]) -> dic
 def _row_expectations(view: View, x: torch.Tensor, variables: Sequence[int]) -> dict[int, Floats]:
     columns, boxes = view.schema.variables, view.evidence
     functions = {variable: _summary(columns[variable]) for variable in variables}
-    parts = [with_rows(one_box(boxes, box), x)[0] for box in range(len(boxes))]
+    both = [with_rows(one_box(boxes, box), x) for box in range(len(boxes))]
+    parts = [part for part, _ in both]
+    _check_inside(np.any([inside for _, inside in both], axis=0))
     found = [expectations(view.density, columns, part, functions) for part in parts]
     if len(parts) == 1:
         return found[0]
@@ -173,12 +187,19 @@ def predict(view: View, table: Table, column: Hashable, index: pd.Index | None) 
     place, rows = _others(view, table, column)
     numbers = row_expectations(view, rows, [place])[place]
     target = view.schema.variables[place]
-    values = _typical_values(target, numbers)
-    if target.kind in TEMPORAL:
-        values = view.schema.build_series({column: values})[column]
-    elif isinstance(target, Numeric):
-        values = numbers[:, 0]
+    if isinstance(target, Numeric) and target.kind not in TEMPORAL:
+        values: Any = numbers[:, 0]
+    else:
+        values = _as_told(view, column, target, _typical_values(target, numbers))
     return pd.Series(values, index=index, name=column)
+
+
+def _as_told(view: View, name: Hashable, column: Column, values: Values) -> Any:  # noqa: ANN401
+    """Values of a column as answers tell them: dates, booleans, whole numbers, or as they are."""
+    if column.kind in TEMPORAL:
+        return view.schema.build_series({name: values})[name]
+    kind = {"boolean": bool, "whole": int}.get(column.kind)
+    return values if kind is None or values.dtype == object else values.astype(kind)
 
 
 def predict_proba(
@@ -193,7 +214,9 @@ def predict_proba(
             "distribution with cdf or quantile."
         )
     numbers = row_expectations(view, rows, [place])[place]
-    return pd.DataFrame(numbers, index=index, columns=pd.Index(target.values, name=column))
+    values = target.decode(np.arange(len(target.values), dtype=np.float64))
+    told = pd.Index(_as_told(view, column, target, values), name=column)
+    return pd.DataFrame(numbers, index=index, columns=told)
 
 
 def _others(view: View, table: Table, column: Hashable) -> tuple[int, Encoded]:
@@ -201,7 +224,7 @@ def _others(view: View, table: Table, column: Hashable) -> tuple[int, Encoded]:
     view.schema.check_names([column], "predict")
     if column not in view.variables:
         raise ValueError(f"the value of column {column!r} is known: there is nothing to predict.")
-    rows = encode(view, table)
+    rows = encode_evidence(view, table)
     place = view.variables[column]
     x = rows.x.clone()
     x[:, place] = math.nan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,22 +16,32 @@ from subtractive.tables.code_sets import CodeSet, Sets, both
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.expectations import (
     box_log_weights,
-    log_weights_of_sets,
+    heights,
+    integration_points,
     one_box,
 )
-from subtractive.tables.joint_boxes import sample_box
+from subtractive.tables.joint_boxes import (
+    IMPROBABLE,
+    ImprobableError,
+    sample_box,
+    samples_inside,
+)
 from subtractive.tables.reading import (
     Floats,
     RandomState,
     Table,
     read_mapping,
 )
-from subtractive.tables.schema import Encoded
+from subtractive.tables.schema import LEFT_OUT, NEAREST, RARE, Encoded
+from subtractive.tables.set_weights import log_weights_of_sets
 from subtractive.tables.validation import check_weights
 from subtractive.tables.view import View
 
 # Rows that are encoded and scored at a time, which bounds the memory of a long table.
 ROWS_AT_ONCE = 2**16
+FEWEST = 100  # samples from which something is counted
+# Below it a share is rounding.
+LEAST_SHARE = 1e-12
 
 
 def score_rows(view: View, table: Table) -> Floats:
@@ -38,13 +49,30 @@ def score_rows(view: View, table: Table) -> Floats:
     total = log_total(view)
     parts = [np.zeros(0)]
     for start in range(0, table.num_rows, ROWS_AT_ONCE):
-        rows = encode(view, table.rows(slice(start, start + ROWS_AT_ONCE)))
+        rows = encode(view, table.rows(slice(start, start + ROWS_AT_ONCE)), RARE)
         logs = log_weights(view, rows.x)
         some = sorted(rows.censored)
         logs[some] = log_weights_of_sets(view.density, [row_sets(view, rows, n) for n in some])
-        scores = logs - total + rows.log_abs_det_jacobian
+        scores = logs - total + rows.log_abs_det_jacobian + _unseen_scores(view, rows)
         parts.append(np.where(rows.possible, scores, -np.inf))
     return np.concatenate(parts)
+
+
+def _unseen_scores(view: View, rows: Encoded) -> Floats:
+    """log-probabilities (n,) of numbers that no row of training had, in columns of few numbers.
+
+    Each has that of the rarest number of its column, divided by how many numbers there are.
+    """
+    scores = np.zeros(len(rows.x))
+    none = torch.zeros(1, len(view.schema.variables), dtype=torch.float64)
+    nothing = Evidence(none, none.bool())
+    for variable, codes in rows.unseen.items():
+        column = view.schema.variables[variable]
+        numbers = integration_points(column).codes
+        shares = heights(view.density, nothing, {variable: numbers})[variable]
+        rarest = max(float(shares.min()), LEAST_SHARE) / len(numbers)
+        scores += np.where(np.isnan(codes), 0.0, math.log(rarest))
+    return scores
 
 
 def row_sets(view: View, rows: Encoded, row: int) -> Sets | None:
@@ -96,13 +124,18 @@ def with_rows(box: Evidence, x: torch.Tensor) -> tuple[Evidence, Any]:
     return replace(box, x=torch.where(observed, joined, 0.0), observed=observed), inside.numpy()
 
 
-def encode(view: View, table: Table) -> Encoded:
+def encode(view: View, table: Table, of_unseen_numbers: str = LEFT_OUT) -> Encoded:
     """A table with the columns of a view, as codes (n, d) of all variables."""
     renamed = [
         replace(raw, name=name) for raw, name in zip(table.columns, view.names, strict=True)
     ]
-    view.schema.report_unknown(renamed)
+    view.schema.report_unknown(renamed, of_unseen_numbers)
     return view.schema.encode(renamed, table.num_rows)
+
+
+def encode_evidence(view: View, table: Table) -> Encoded:
+    """The same as what is known of rows: the nearest numbers stand for unseen ones of few."""
+    return encode(view, table, NEAREST).as_evidence
 
 
 def probability(view: View, event: Mapping[Any, object]) -> float:
@@ -146,6 +179,25 @@ def draw(view: View, count: int, generator: torch.Generator) -> torch.Tensor:
         part = one_box(boxes, box).rows(torch.zeros(len(rows), dtype=torch.long))
         drawn[rows] = sample_box(view.density, part, generator)
     return drawn
+
+
+@torch.no_grad()
+def draw_inside(view: View, count: int) -> torch.Tensor:
+    """Codes (n, d) of samples given sets of values, always the same ones.
+
+    They are about so many, but fewer where hardly any sample is inside.
+    """
+    boxes = view.evidence
+    log_shares = box_log_weights(view.density, boxes)
+    counts = np.ceil(count * np.exp(log_shares - np.logaddexp.reduce(log_shares)))
+    some = np.flatnonzero(counts).tolist()
+    drawn = [samples_inside(view.density, one_box(boxes, b), int(counts[b])) for b in some]
+    # Where a box falls short of its samples, the others must not outweigh it.
+    least = min(len(rows) / counts[b] for b, rows in zip(some, drawn, strict=True))
+    kept = [rows[: math.ceil(least * counts[b])] for b, rows in zip(some, drawn, strict=True)]
+    if sum(map(len, kept)) < FEWEST:
+        raise ImprobableError(IMPROBABLE)
+    return torch.cat(kept)
 
 
 def check_count(n_samples: int | None, table: Table) -> None:

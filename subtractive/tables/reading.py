@@ -121,7 +121,10 @@ def read_frame(native: AnyTable) -> Table:
     columns = tuple(_read_series(frame.get_column(name), name) for name in frame.columns)
     objects = [name for name in frame.columns if frame.schema[name] == nw.Object]
     decimals = [n for n in objects if is_decimal(frame.get_column(n).to_list())]
-    container = FrameContainer(frame.head(0).to_native(), frozenset(decimals))
+    # Arrow, through which files know types, has no whole numbers of 128 bits.
+    wide = [name for name in frame.columns if frame.schema[name] in (nw.Int128, nw.UInt128)]
+    template = frame.head(0).with_columns(nw.col(*wide).cast(nw.Int64)) if wide else frame.head(0)
+    container = FrameContainer(template.to_native(), frozenset(decimals))
     return Table(columns, container, len(frame))
 
 

@@ -12,10 +12,10 @@ import torch
 
 from subtractive.tables.code_sets import both
 from subtractive.tables.conditions import event_sets
-from subtractive.tables.expectations import log_weights_of_sets
-from subtractive.tables.queries import check_rows, encode, log_weights, row_sets
+from subtractive.tables.queries import check_rows, encode_evidence, log_weights, row_sets
 from subtractive.tables.reading import Floats, Table
 from subtractive.tables.schema import Encoded
+from subtractive.tables.set_weights import log_weights_of_sets
 from subtractive.tables.view import View
 
 
@@ -43,7 +43,7 @@ def _log_weights(view: View, rows: Encoded) -> Floats:
 
 def _without(view: View, table: Table, names: set[Hashable]) -> Encoded:
     """Codes (n, d) of rows in which these columns, and copies of them, are missing."""
-    rows = encode(view, table)
+    rows = encode_evidence(view, table)
     asked = {view.schema.place[name] for name in names if name in view.schema.place}
     x = rows.x.clone()
     x[:, sorted(asked)] = math.nan

@@ -23,10 +23,15 @@ from subtractive.tables.containers import AnyTable, Container, as_objects
 from subtractive.tables.reading import Floats, RawColumn, Table, Values, check_finite
 from subtractive.tables.schema_inference import infer_parts, listed
 from subtractive.tables.text_dates import format_dates, parse_dates
+from subtractive.tables.unseen_numbers import nearest_states
 from subtractive.tables.validation import check_weights, read_table
 from subtractive.tables.value_text import describe_numbers, value_text
 
 ERROR, MISSING = "error", "missing"  # what a value means that no row of training had
+# What becomes of such values, in words; of numbers among few in rows that are scored or known.
+LEFT_OUT = "are integrated out"
+RARE = "are scored as rarer than all that were"
+NEAREST = "are taken for the nearest that were"
 
 
 class Encoded(NamedTuple):
@@ -36,12 +41,23 @@ class Encoded(NamedTuple):
     log_abs_det_jacobian: Floats  # (n,): what to add to log-densities of x for those of the table
     impossible: Mapping[Hashable, npt.NDArray[np.bool_]]  # by column: rows that cannot be, (n,)
     censored: Mapping[int, dict[int, CodeSet]] = MappingProxyType({})  # by row and variable
+    # By variable: the codes (n,) that stand for unseen numbers, NaN elsewhere.
+    unseen: Mapping[int, Floats] = MappingProxyType({})
 
     @property
     def possible(self) -> npt.NDArray[np.bool_]:
         """The rows that may have a density above zero, (n,)."""
         none = np.zeros(len(self.x), dtype=bool)
         return np.asarray(~np.any([none, *self.impossible.values()], axis=0))
+
+    @property
+    def as_evidence(self) -> Encoded:
+        """The same with the nearest numbers in place of those that training did not have."""
+        x = self.x.clone()
+        for variable, codes in self.unseen.items():
+            gap = x[:, variable].isnan() & torch.from_numpy(~np.isnan(codes))
+            x[gap, variable] = torch.from_numpy(codes)[gap]
+        return self._replace(x=x)
 
 
 @final
@@ -130,6 +146,7 @@ class Schema:
         log_abs_det_jacobian = np.zeros(num_rows)
         impossible: dict[Hashable, npt.NDArray[np.bool_]] = {}
         censored: dict[int, dict[int, CodeSet]] = {}
+        unseen: dict[int, Floats] = {}
         modelled = [raw for raw in columns if raw.name not in self.aside]
         for raw in map(self.as_dates, modelled):
             self.check_type(raw)
@@ -137,15 +154,17 @@ class Schema:
                 wrong = ~raw.missing & (raw.values != self.constants[raw.name])
             else:
                 number = self.place[raw.name]
+                nearest = nearest_states(self.variables[number], raw.values)
+                if not np.isnan(nearest).all():
+                    unseen[number] = nearest
                 wrong = _add(self.variables[number], raw, codes[:, number], log_abs_det_jacobian)
                 for row, one in _sets(self.variables[number], raw).items():
                     wrong[row] = one.is_empty
                     censored.setdefault(row, {})[number] = one
             if bool(wrong.any()):
                 impossible[raw.name] = wrong
-        return Encoded(
-            torch.from_numpy(codes), log_abs_det_jacobian, MappingProxyType(impossible), censored
-        )
+        x = torch.from_numpy(codes)
+        return Encoded(x, log_abs_det_jacobian, MappingProxyType(impossible), censored, unseen)
 
     def as_dates(self, raw: RawColumn) -> RawColumn:
         """A column whose dates are held as text in microseconds, others as they are."""
@@ -182,13 +201,13 @@ class Schema:
 
     def build(self, columns: Mapping[Hashable, Values], like: AnyTable = None) -> AnyTable:
         """A table of the users' kind from columns of values."""
-        objects = {}
+        objects, container = {}, self.container.fitting(like)
         for name, values in columns.items():
             if name in self.place and (fmt := self.column(name).text_format):
                 objects[name] = values if values.dtype == object else format_dates(values, fmt)
-            elif name not in self.aside and self.container.holds_objects(name):
+            elif name not in self.aside and container.holds_objects(name):
                 objects[name] = as_objects(values, self.kind(name))
-        return self.container.build({**columns, **objects}, like)
+        return container.build({**columns, **objects}, like)
 
     def build_series(self, columns: Mapping[Hashable, Values]) -> dict[Hashable, Any]:
         """Single columns as lists of users' values."""
@@ -240,31 +259,31 @@ class Schema:
         table = self.to_frame().reset_index()
         return html_table("Schema", [str(name) for name in table], table.to_numpy().tolist())
 
-    def report_unknown(self, columns: Sequence[RawColumn]) -> None:
-        """Refuse values that no row of the training table had, or tell of them."""
-        found = []
+    def report_unknown(self, columns: Sequence[RawColumn], of_numbers: str = LEFT_OUT) -> None:
+        """Refuse values that no row of the training table had, or tell what becomes of them."""
+        found: dict[str, list[tuple[Hashable, list[Any]]]] = {}
         for raw in columns:
             column = self.variables[self.place[raw.name]] if raw.name in self.place else None
             dates = self.as_dates(raw)
-            strange = dates.missing & ~raw.missing
+            strange, fate = dates.missing & ~raw.missing, LEFT_OUT
             if isinstance(column, States):
                 strange = strange | column.unknown(dates.values)
+                has_nearest = not np.isnan(nearest_states(column, dates.values)).all()
+                fate = of_numbers if has_nearest else LEFT_OUT
             if bool(strange.any()):
-                found.append((raw.name, raw.values[strange].tolist()))
-        if not found:
-            return
-        told = "; ".join(f"column {n!r} in {len(v)} rows, such as {v[0]!r}" for n, v in found)
-        if self.unknown == ERROR:
-            raise ValueError(
-                f"values that were not there when the model was fitted: {told}. Correct them, "
-                "declare them with schema={...: Categories([...])}, or integrate them out with "
-                "unknown='missing'."
+                found.setdefault(fate, []).append((raw.name, raw.values[strange].tolist()))
+        for fate, unknown in found.items():
+            told = "; ".join(
+                f"column {n!r} in {len(v)} rows, such as {v[0]!r}" for n, v in unknown
             )
-        warnings.warn(
-            f"values that were not there when the model was fitted are integrated out: {told}.",
-            DataWarning,
-            stacklevel=2,
-        )
+            if self.unknown == ERROR:
+                raise ValueError(
+                    f"values that were not there when the model was fitted: {told}. Correct them, "
+                    "declare them with schema={...: Categories([...])}, or integrate them out "
+                    "with unknown='missing'."
+                )
+            message = f"values that were not there when the model was fitted {fate}: {told}."
+            warnings.warn(message, DataWarning, stacklevel=2)
 
 
 def describe_column(schema: Schema, name: Hashable) -> dict[str, str]:

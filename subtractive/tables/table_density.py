@@ -10,12 +10,26 @@ from typing import Any, final
 import numpy as np
 import pandas as pd
 
-from subtractive.tables import asking, checks, imputation, intervals, queries, summaries
+from subtractive.tables import (
+    asking,
+    checks,
+    dependence,
+    imputation,
+    intervals,
+    queries,
+    summaries,
+)
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.display import view_html, view_text
 from subtractive.tables.reading import Floats, RandomState, Table
 from subtractive.tables.receipts import Check, Receipt
 from subtractive.tables.view import Given, View
+
+
+def index_of(X: AnyTable) -> pd.Index | None:
+    """The names of the rows of a data frame of pandas; other tables have none."""
+    index = getattr(X, "index", None)
+    return None if callable(index) else index  # lists have a method of this name
 
 
 class TableQueries(ABC):
@@ -134,9 +148,13 @@ class TableQueries(ABC):
     def dependence(
         self, given: Given = None, *, n_samples: int = 1000, random_state: RandomState = 0
     ) -> pd.DataFrame:
-        """Mutual information of all pairs of columns, in nats, estimated by exact samples."""
+        """Mutual information of all pairs of columns, in nats, estimated by exact samples.
+
+        Given intervals of columns that share a full covariance it is a lower bound, by always the
+        same 20,000 samples.
+        """
         view = self._view().given(given)
-        return summaries.dependence(view, n_samples, random_state)
+        return dependence.dependence(view, n_samples, random_state)
 
     def ask(self, question: str, table: AnyTable = None) -> Receipt:
         """The answer to ``"P(weather = rain | precipitation = 0, temp_max > 20)"``.
@@ -163,7 +181,7 @@ class TableQueries(ABC):
 
         Without a column, those of all columns, each given the others.
         """
-        view, table, index = self._view(), self._read(X), getattr(X, "index", None)
+        view, table, index = self._view(), self._read(X), index_of(X)
         if column is not None:
             return imputation.predict(view, table, column, index)
         names = list(view.variables)
@@ -188,8 +206,7 @@ class TableDensity(TableQueries):
 
     def predict_proba(self, X: AnyTable, column: Hashable) -> pd.DataFrame:
         """The probabilities of a column's values given the other columns of each row."""
-        index = getattr(X, "index", None)
-        return imputation.predict_proba(self._view(), self._read(X), column, index)
+        return imputation.predict_proba(self._view(), self._read(X), column, index_of(X))
 
     def _read(self, X: AnyTable) -> Table:
         return self.view.read(X)

@@ -14,13 +14,22 @@ from subtractive.inference.evidence import Evidence
 from subtractive.tables.code_sets import CodeSet, Sets, both
 from subtractive.tables.column_types import DataWarning
 from subtractive.tables.columns import Numeric
-from subtractive.tables.conditions import as_evidence, event_sets, given_sets, plain_sides
+from subtractive.tables.conditions import (
+    READERS,
+    as_evidence,
+    end_numbers,
+    event_sets,
+    given_sets,
+    known_values,
+    plain_sides,
+)
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.expectations import box_log_weights
 from subtractive.tables.joint_boxes import variables_of_joint_regions
 from subtractive.tables.memory import Memory
 from subtractive.tables.reading import Table
 from subtractive.tables.schema import Schema
+from subtractive.tables.unseen_numbers import is_far
 from subtractive.tables.validation import read_table
 
 Given = Mapping[Any, object] | None
@@ -68,21 +77,22 @@ class View:
         again = [name for name in given if name in self.known]
         if again:
             raise ValueError(f"column {again[0]!r} is given already.")
-        sets = both(self.sets, self._answerable(given_sets(self.schema, given)))
+        asked = known_values(self.schema, given)
+        sets = both(self.sets, self._answerable(given_sets(self.schema, asked)))
         if sets is None:
             raise ValueError(
                 f"what is given has probability zero, so that nothing can be conditioned on it: "
                 f"{dict(given)!r} is outside the bounds, contradicts a constant or a copy of "
                 "another column, or what was given before."
             )
-        points = {n: v for n, v in given.items() if self._is_point(n, sets)}
+        points = {n: self._read(n, v) for n, v in given.items() if self._is_point(n, sets)}
         left = tuple(name for name in self.names if name not in points)
         view = replace(self, names=left, sets=sets, known={**self.known, **points})
         if not view.variables:
             raise ValueError(
                 "condition must leave at least one column free whose values are not known."
             )
-        self._warn_of_far_values(given)
+        self._warn_of_far_values(given, asked)
         return view
 
     def _answerable(self, sets: Sets | None) -> Sets | None:
@@ -95,11 +105,22 @@ class View:
         joint = variables_of_joint_regions(self.density)
         return {v: replace(one, cell=None) if v in joint else one for v, one in sets.items()}
 
-    def _warn_of_far_values(self, given: Mapping[Any, object]) -> None:
-        for name in self.far_columns(given):
+    def _warn_of_far_values(
+        self, given: Mapping[Any, object], asked: Mapping[Any, object]
+    ) -> None:
+        far = self.far_columns(given)
+        for name, side in given.items():
+            is_new = asked[name] is not side
+            if name not in far and not is_new:
+                continue
+            what = "is far from" if name in far else "is not among"
+            follows = "what follows from it is a guess"
+            if is_new:
+                nearest = "the nearest of them answers"
+                follows = f"{nearest}, which is a guess" if name in far else nearest
             warnings.warn(
-                f"the given value {given[name]!r} of column {name!r} is far from all values of "
-                "the table that the model was fitted to: what follows from it is a guess.",
+                f"the given value {side!r} of column {name!r} {what} all values of "
+                f"the table that the model was fitted to: {follows}.",
                 DataWarning,
                 stacklevel=6,
             )
@@ -107,11 +128,15 @@ class View:
     def far_columns(self, given: Mapping[Any, object]) -> list[Hashable]:
         """The columns of which numbers are given that are far from all those of training."""
         far = []
+        asked = known_values(self.schema, given)
         for name, side in given.items():
             column = self.schema.column(name) if name in self.schema.place else None
             if isinstance(column, Numeric):
                 sets = given_sets(self.schema, {name: side})
                 if sets is not None and _is_far(column, sets[self.schema.place[name]]):
+                    far.append(name)
+            elif column is not None and asked[name] is not side:
+                if all(is_far(column, value) for value in end_numbers(column, side)):
                     far.append(name)
         return far
 
@@ -159,6 +184,13 @@ class View:
         given = {place[name]: value for name, value in self.known.items() if name in place}
         copies = {name: given[p] for name, p in place.items() if p in given}
         return {**self.schema.constants, **copies}
+
+    def _read(self, name: Hashable, value: object) -> object:
+        """A value that is given; dates, durations and times in words as what they are."""
+        column = self.schema.column(name) if name in self.schema.place else None
+        if column is None or column.text_format or not isinstance(value, str):
+            return value
+        return READERS[column.kind](value) if column.kind in READERS else value
 
     def _is_point(self, name: Hashable, sets: Sets) -> bool:
         place = self.schema.place.get(name)

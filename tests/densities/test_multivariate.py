@@ -252,3 +252,12 @@ def test_gradients_of_partial_evidence_are_exact(graph):
 
     start = [t.detach().requires_grad_() for t in start]
     assert torch.autograd.gradcheck(log_prob, [x.requires_grad_(), *start], fast_mode=True)
+
+
+@pytest.mark.parametrize("weights", ["real", "positive"])
+def test_groups_of_which_everything_is_known_are_left_as_they_are(weights):
+    circuit = build(GRAPHS["flat groups"], weights=weights)
+    kind = sub.SquaredCircuit if weights == "real" else sub.MonotonicCircuit
+    drawn = kind(circuit).sample(4, given={0: 0.3, 2: -0.2})
+    assert drawn[:, [0, 2]].tolist() == [[pytest.approx(0.3), pytest.approx(-0.2)]] * 4
+    assert len(set(drawn[:, 1].tolist())) == 4

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from frames import MIX
+from frames import correlated_frame as frame_of
 from scipy.stats import multivariate_normal
 
 import subtractive as sub
@@ -15,22 +17,8 @@ from subtractive.tables.schema import Schema
 from subtractive.tables.training_data import Data, encode_rows
 from subtractive.tables.validation import read_table
 
-# Four columns in three dimensions, but for a little noise.
-MIX = np.array([[1, 0, 0, 0.5], [0, 1, 0, 0.5], [0, 0, 1, -0.5], [0, 0, 0, 0.05]])
-
-
 # So few epochs end long before the time does: on a busy machine the model is the same.
 BRIEF = {"effort": 120, "max_epochs": 3, "random_state": 0}
-
-
-def frame_of(count, seed):
-    random = np.random.default_rng(seed)
-    kind = random.integers(0, 2, count)
-    numbers = random.normal(size=(count, 4)) @ MIX + 2 * kind[:, None]
-    frame = pd.DataFrame(numbers, columns=list("abcd"))
-    empty = random.random(count) < 0.05
-    frame.loc[empty, "d"] = -9.0
-    return frame.assign(kind=np.array(["x", "y"])[kind])
 
 
 def true_score(frame):
@@ -214,3 +202,14 @@ def test_intervals_of_columns_that_determine_each_other_up_to_rounding_are_not_t
     # The root mean square of errors in the model's own deviations is one if they are right; of
     # values spread over whole cells it was 0.74, as rounding counted twice.
     assert 0.85 < float(errors.square().mean().sqrt()) < 1.15
+
+
+def test_rows_with_all_of_their_numbers_are_sampled_and_completed(fitted):
+    frame = frame_of(20, 2)
+    gaps = frame.assign(kind=frame["kind"].where(frame.index > 0))
+    (drawn,) = fitted.impute(gaps, n_draws=1, random_state=0)
+    assert drawn[list("abcd")].equals(frame[list("abcd")])
+    assert drawn["kind"].isin(["x", "y"]).all()
+    assert fitted.sample(given=gaps, random_state=0)["kind"].isin(["x", "y"]).all()
+    best = fitted.mode(given=frame.loc[1, list("abcd")].to_dict())
+    assert best["kind"] in ("x", "y")

@@ -94,6 +94,27 @@ def test_a_table_of_everything_fits_and_comes_back(make):
     assert type(filled) is type(table)
 
 
+@pytest.mark.parametrize("make", [of_polars, of_pyarrow])
+def test_tables_of_other_libraries_are_completed_by_a_model_that_was_loaded(make, tmp_path):
+    table = make()
+    model = quick(n_components=2, structure="binary").fit(table)
+    model.save(tmp_path / "model")
+    filled, expected = sub.load(tmp_path / "model").impute(table), model.impute(table)
+    assert type(filled) is type(table)
+    assert filled.schema == expected.schema
+    assert filled.equals(expected)
+
+
+def test_whole_numbers_of_128_bits_are_saved(tmp_path):
+    polars = pytest.importorskip("polars")
+    whole = polars.Series(RANDOM.integers(0, 500, COUNT)).cast(polars.Int128)
+    table = polars.DataFrame({"x": X, "whole": whole})
+    model = quick(n_components=2, structure="binary").fit(table)
+    model.save(tmp_path / "model")
+    assert sub.load(tmp_path / "model").score(table) == model.score(table)
+    assert model.sample(3, random_state=0).schema == {"x": polars.Float64, "whole": polars.Int64}
+
+
 def test_tensors_and_masked_arrays_are_arrays():
     array = np.column_stack([X, X**2])
     expected = quick().fit(array).score_samples(array)
@@ -241,3 +262,87 @@ def test_tables_of_arrow_with_any_time_zone_are_saved_and_loaded(zone, tmp_path)
     model.save(tmp_path / "model")
     drawn = sub.load(tmp_path / "model").sample(3, random_state=0)["moment"]
     assert str(drawn.dtype) == f"datetime64[s, {zone}]"
+
+
+DATED = pd.DataFrame(
+    {
+        "x": X,
+        "day": pd.Timestamp("2020-01-01") + pd.to_timedelta(RANDOM.integers(0, 365, COUNT), "D"),
+        "took": pd.to_timedelta(RANDOM.integers(0, 10**5, COUNT), "s"),
+        "at": [datetime.time(int(hour)) for hour in RANDOM.integers(0, 24, COUNT)],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def dated():
+    return quick(n_components=2, structure="binary").fit(DATED)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "value"),
+    [
+        ("day", "2020-05-01", pd.Timestamp("2020-05-01")),
+        ("took", "1h", pd.Timedelta("1h")),
+        ("at", "03:00", datetime.time(3)),
+    ],
+)
+def test_dates_that_are_given_in_words_are_dates(name, words, value, dated):
+    drawn = dated.sample(2, given={name: words}, random_state=0)
+    assert drawn.equals(dated.sample(2, given={name: value}, random_state=0))
+    assert drawn[name].tolist() == [value] * 2
+    assert dated.mean({name: words}).equals(dated.mean({name: value}))
+
+
+def test_the_mean_given_one_day_is_that_day(dated):
+    assert dated.mean({"day": ["2020-05-01"]})["day"] == pd.Timestamp("2020-05-01")
+    assert dated.std({"day": ["2020-05-01"]})["day"] == pd.Timedelta(0)
+
+
+@pytest.fixture(scope="module")
+def typed():
+    days = pd.date_range("2020-01-01", periods=3)
+    frame = pd.DataFrame(
+        {
+            "x": X,
+            "flag": X > 0,
+            "rooms": RANDOM.integers(1, 4, COUNT),
+            "day": pd.Categorical(RANDOM.choice(days, COUNT)),
+        }
+    )
+    return frame, quick(n_components=2, structure="binary").fit(frame)
+
+
+def test_predictions_have_the_types_of_their_columns(typed):
+    frame, model = typed
+    found = model.predict(frame)
+    assert found["flag"].dtype == bool
+    assert found["rooms"].dtype.kind == "i"
+    assert found["x"].dtype == float
+    assert set(found["day"]) <= set(frame["day"])
+    assert model.predict_proba(frame, "flag").columns.tolist() == [False, True]
+    assert [repr(v) for v in model.predict_proba(frame, "rooms").columns] == ["1", "2", "3"]
+    assert model.predict_proba(frame, "day").columns.tolist() == sorted(set(frame["day"]))
+
+
+def test_means_of_categories_that_are_dates_are_dates(typed):
+    frame, model = typed
+    mean = model.mean()["day"]
+    assert abs(mean - frame["day"].astype("datetime64[us]").mean()) < pd.Timedelta("12h")
+
+
+def test_messages_name_booleans_as_such(typed):
+    _, model = typed
+    with pytest.raises(ValueError, match=r"2 categories \(false, true\)"):
+        model.probability({"flag": ["x"]})
+    with pytest.raises(ValueError, match="has no value 'maybe'; it has false, true"):
+        model.ask("P(flag = maybe)")
+
+
+@pytest.mark.parametrize("rows", [list, tuple])
+def test_lists_of_rows_are_tables(rows):
+    array = np.column_stack([X, X**2])
+    model = quick(n_components=2, structure="binary").fit(array)
+    listed = rows(map(tuple, array[:3]))
+    np.testing.assert_array_equal(model.predict(listed, 1), model.predict(array[:3], 1))
+    assert len(model.predict(listed)) == 3
