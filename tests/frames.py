@@ -93,3 +93,18 @@ def validation_rows(
     keys = {row.tobytes(): number for number, row in enumerate(codes + 0.0)}
     found = [keys[row.tobytes()] for row in held_out.x.numpy()]
     return frame.iloc[found], held_out.weights.numpy()
+
+
+# Four columns in three dimensions, but for a little noise.
+MIX = np.array([[1, 0, 0, 0.5], [0, 1, 0, 0.5], [0, 0, 1, -0.5], [0, 0, 0, 0.05]])
+
+
+def correlated_frame(count: int, seed: int) -> pd.DataFrame:
+    """Four columns that nearly determine each other, a twentieth of one being an atom."""
+    random = np.random.default_rng(seed)
+    kind = random.integers(0, 2, count)
+    numbers = random.normal(size=(count, 4)) @ MIX + 2 * kind[:, None]
+    frame = pd.DataFrame(numbers, columns=list("abcd"))
+    empty = random.random(count) < 0.05
+    frame.loc[empty, "d"] = -9.0
+    return frame.assign(kind=np.array(["x", "y"])[kind])

@@ -15,13 +15,14 @@ from subtractive.tables.asking import Question, count_rows
 from subtractive.tables.code_sets import Sets, both
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.conditions import event_sets
-from subtractive.tables.expectations import log_weights_of_sets
 from subtractive.tables.joint_boxes import NUM_SAMPLES, counting_error
 from subtractive.tables.memory import Memory
+from subtractive.tables.queries import draw_inside
 from subtractive.tables.reading import Floats, Values
 from subtractive.tables.receipts import LEAST_ROWS, Check, Matches, Receipt
 from subtractive.tables.remembered_counts import RememberedCounts
 from subtractive.tables.schema import Schema
+from subtractive.tables.set_weights import log_weights_of_sets
 from subtractive.tables.training_rows import Rows, recode
 from subtractive.tables.value_text import value_text
 from subtractive.tables.view import View
@@ -50,15 +51,13 @@ def check(view: View, codes: Floats, weights: Floats, num_questions: int, seed: 
     codes = codes.copy()
     for variable, own in values.items():  # so that ends of intervals are exactly codes of rows
         codes[~np.isnan(codes[:, variable]), variable] = columns[variable].encode(own)
-    has_joint = has_full_covariances(view.density)
-    most_columns = 2 if has_joint and view.sets else len(names)
     drawn: list[_Drawn] = []
     for _ in range(MOST_TRIES * num_questions):
         if len(drawn) == num_questions:
             break
         order = [names[i] for i in random.permutation(len(names))]
-        cut = int(random.integers(0, min(3, len(names), most_columns)))
-        asked = order[cut : min(most_columns, cut + int(random.integers(1, 3)))]
+        cut = int(random.integers(0, min(3, len(names))))
+        asked = order[cut : cut + int(random.integers(1, 3))]
         sides = {
             name: _side(columns[view.variables[name]], values[view.variables[name]], random)
             for name in order[:cut] + asked
@@ -75,13 +74,13 @@ def check(view: View, codes: Floats, weights: Floats, num_questions: int, seed: 
         matches = count_rows(codes, weights, given, event)
         if matches.rows >= LEAST_ROWS:
             drawn.append(_Drawn(question, given, event, matches))
-    return Check(_counted(view, drawn) if has_joint and not view.sets else _receipts(view, drawn))
+    has_joint = has_full_covariances(view.density)
+    return Check(_counted(view, drawn) if has_joint else _receipts(view, drawn))
 
 
 def _counted(view: View, drawn: Sequence[_Drawn]) -> tuple[Receipt, ...]:
     """Answers counted among exact samples: boxes of full covariances are slow integrals."""
-    generator = torch.Generator().manual_seed(0)
-    codes = view.density.sample(NUM_SAMPLES, generator=generator).double().numpy()
+    codes = draw_inside(view, NUM_SAMPLES).numpy()
     receipts = []
     for question, given, event, matches in drawn:
         found = count_rows(codes, np.ones(len(codes)), given, event)

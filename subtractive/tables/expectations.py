@@ -6,7 +6,6 @@ evidence is exact, and smooth between the knots: Gauss-Legendre rules integrate 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +22,6 @@ from subtractive.inputs.test_functions import DensityAt
 from subtractive.inputs.weighted_points import WeightedPoints
 from subtractive.tables.affine_means import affine_mean
 from subtractive.tables.box_points import Draws, PointsInside, marginals_given
-from subtractive.tables.code_sets import Sets
 from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.joint_boxes import (
     box_weight,
@@ -89,7 +87,13 @@ def expectations(
     """
     joint = joint_variables(density, evidence)
     if joint and joint != list(functions) and len(evidence) > 1:
-        return _by_samples(density, columns, evidence, functions)
+        known = evidence.observed[:, joint].all(1)
+        if bool(known.all()):  # inside of their windows, which say nothing more
+            evidence = without_windows(evidence, joint)
+        elif not bool(known.any()):
+            return _by_samples(density, columns, evidence, functions)
+        else:
+            return _by_parts(density, columns, evidence, functions, known)
     found: dict[int, Floats] = {}
     for opened, group in passes(evidence, functions):
         questions: list[TestFunctions | None] = [None] * len(columns)
@@ -112,6 +116,22 @@ def expectations(
             assert answer is not None
             numbers = answer.numpy()
             found[variable] = numbers[:, 1:] / numbers[:, :1]
+    return found
+
+
+def _by_parts(
+    density: Density,
+    columns: Sequence[Column],
+    evidence: Evidence,
+    functions: Mapping[int, Function],
+    known: Tensor,
+) -> dict[int, Floats]:
+    """Rows in which all variables with windows are known, (n,), apart from the others."""
+    found: dict[int, Floats] = {}
+    for some in (known, ~known):
+        rows = some.nonzero()[:, 0]
+        for v, part in expectations(density, columns, evidence.rows(rows), functions).items():
+            found.setdefault(v, np.full((len(evidence), part.shape[1]), math.nan))[rows] = part
     return found
 
 
@@ -283,48 +303,3 @@ def _points_inside(codes: Floats, variable: int, evidence: Evidence) -> Floats:
     if variable in evidence.states:
         kept &= evidence.states[variable].numpy()[codes.astype(int)]
     return codes[kept]
-
-
-@torch.no_grad()
-def log_weights_of_sets(density: Density, many: Sequence[Sets | None]) -> Floats:
-    """log of the weight of each of many sets of codes (m,), in one pass; of ``None`` minus ∞.
-
-    A list of states is one row of evidence for each of them.
-    """
-    place, points, windows = [], [], []
-    for number, sets in enumerate(many):
-        for box in [] if sets is None else _boxes(sets):
-            place.append(number)
-            points.append({v: side for v, side in box.items() if isinstance(side, float)})
-            windows.append({v: side for v, side in box.items() if isinstance(side, tuple)})
-    shape = len(place), density.num_variables
-    x = torch.zeros(shape, dtype=torch.float64)
-    observed = torch.zeros(shape, dtype=torch.bool)
-    lower = torch.full(shape, -math.inf, dtype=torch.float64)
-    upper = torch.full(shape, math.inf, dtype=torch.float64)
-    for row, (known, within) in enumerate(zip(points, windows, strict=True)):
-        for variable, code in known.items():
-            x[row, variable], observed[row, variable] = code, True
-        for variable, (low, high) in within.items():
-            lower[row, variable], upper[row, variable] = low, high
-    result = np.full(len(many), -np.inf)
-    if place:
-        logs = box_log_weights(density, Evidence(x, observed, lower, upper))
-        np.logaddexp.at(result, place, logs)
-    return result
-
-
-def _boxes(sets: Sets) -> Iterator[dict[int, float | tuple[float, float]]]:
-    """Points and windows by variable, which together are the sets and exclude each other."""
-    choices: list[list[float | tuple[float, float]]] = []
-    for one in sets.values():
-        if one.cell is not None:
-            choices.append([one.cell])
-        elif one.point is not None:
-            choices.append([one.point])
-        elif one.states is not None:
-            choices.append([float(state) for state in sorted(one.states)])
-        else:
-            choices.append(list(one.intervals))
-    for sides in itertools.product(*choices):
-        yield dict(zip(sets, sides, strict=True))

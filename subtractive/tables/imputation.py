@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 
@@ -73,6 +74,7 @@ def _filled(
 @torch.no_grad()
 def _drawn_rows(view: View, x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     boxes = view.evidence
+    _check_inside(np.any([with_rows(one_box(boxes, b), x)[1] for b in range(len(boxes))], axis=0))
     shares = torch.from_numpy(_box_shares(view, x))
     chosen = torch.multinomial(shares, 1, generator=generator)[:, 0]
     drawn = x.clone()
@@ -81,6 +83,15 @@ def _drawn_rows(view: View, x: torch.Tensor, generator: torch.Generator) -> torc
         part, _ = with_rows(one_box(boxes, box), x[rows])
         drawn[rows] = sample_box(view.density, part, generator)
     return drawn
+
+
+def _check_inside(inside: npt.NDArray[np.bool_]) -> None:
+    """Refuse rows (n,) that are not inside of what is given."""
+    if not bool(inside.all()):
+        raise ValueError(
+            f"row {int(np.argmin(inside))} contradicts what is given: nothing can be conditioned "
+            "on it."
+        )
 
 
 def _possible(sets: Sets | None) -> Sets:
@@ -140,7 +151,9 @@ def row_expectations(view: View, rows: Encoded, variables: Sequence[int]) -> dic
 def _row_expectations(view: View, x: torch.Tensor, variables: Sequence[int]) -> dict[int, Floats]:
     columns, boxes = view.schema.variables, view.evidence
     functions = {variable: _summary(columns[variable]) for variable in variables}
-    parts = [with_rows(one_box(boxes, box), x)[0] for box in range(len(boxes))]
+    both = [with_rows(one_box(boxes, box), x) for box in range(len(boxes))]
+    parts = [part for part, _ in both]
+    _check_inside(np.any([inside for _, inside in both], axis=0))
     found = [expectations(view.density, columns, part, functions) for part in parts]
     if len(parts) == 1:
         return found[0]

@@ -7,8 +7,10 @@ exact conditionals. More are counted among exact samples, with an error bound.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -26,6 +28,16 @@ NUM_SAMPLES = 20_000
 REACH, PANELS, NODES = 24.0, 192, 4
 LEAST_ACCEPTED = 1e-4
 MOST_AT_ONCE = 50_000  # samples, of which those inside a box are kept
+MOST_BATCHES = 20  # of so many, for a share of them
+MOST_TRIES, MOST_PER_ROW = 1_000_000, 1000  # for rows that differ, and for each of them
+IMPROBABLE = (
+    "what is given is so improbable that nothing can be drawn given it: less than one of 10,000 "
+    "samples is inside. An interval may contradict another value of its row. Give wider "
+    "intervals, or fit with a tree, such as structure='chow-liu'."
+)
+
+Random: TypeAlias = torch.Generator | None
+Fits: TypeAlias = Callable[[Tensor], Tensor]  # which rows of codes (n, d) are inside, (n,)
 
 
 class ImprobableError(ValueError):
@@ -124,30 +136,56 @@ def sample_box(density: Density, evidence: Evidence, generator: torch.Generator 
     if not joint:
         return density.sample_given(evidence, generator)
     free = without_windows(evidence, joint)
-    drawn, left = torch.zeros_like(evidence.x.double()), torch.arange(len(evidence))
-    is_shared, tries = len(evidence.shared()) < len(evidence), 0
-    while len(left):
-        rows = left
-        if is_shared and tries:  # as many as will leave enough of them inside, with some more
-            rate = (len(evidence) - len(left) + 1) / (tries + 1)
-            rows = left[:1].expand(min(MOST_AT_ONCE, int(1.1 * len(left) / rate) + 16))
+    draw = _draw_alike if len(evidence.shared()) == 1 else _draw_each
+    return draw(density, free, partial(inside, evidence=evidence, variables=joint), generator)
+
+
+def _draw_alike(density: Density, free: Evidence, fits: Fits, generator: Random) -> Tensor:
+    """Rows of evidence that are all the same: whatever is inside is a row for any of them."""
+    found, tries = [free.x[:0].double()], 0
+    while (left := len(free) - sum(map(len, found))) > 0:
+        # As many as will leave enough of them inside, with some more.
+        rate = (len(free) - left + 1) / (tries + 1)
+        count = left if tries == 0 else min(MOST_AT_ONCE, int(1.1 * left / rate) + 16)
+        rows = torch.zeros(count, dtype=torch.long)
         fresh = density.sample_given(free.rows(rows), generator)
-        fits = inside(fresh, evidence, joint)
-        if is_shared:
-            kept = fresh[fits][: len(left)]
-            drawn[left[: len(kept)]] = kept
-            left = left[len(kept) :]
-        else:
-            drawn[left[fits]] = fresh[fits]
-            left = left[~fits]
-        tries += len(rows)
-        if len(evidence) - len(left) < LEAST_ACCEPTED * tries - 10:
-            raise ImprobableError(
-                "what is given is so improbable that nothing can be drawn given it: less than one "
-                "of 10,000 samples is inside. Give wider intervals, or fit with a tree, such as "
-                "structure='chow-liu'."
-            )
+        found.append(fresh[fits(fresh)][:left])
+        tries += count
+        if len(free) - left + len(found[-1]) < LEAST_ACCEPTED * tries - 10:
+            raise ImprobableError(IMPROBABLE)
+    return torch.cat(found)
+
+
+def _draw_each(density: Density, free: Evidence, fits: Fits, generator: Random) -> Tensor:
+    """Rows of evidence that differ: the more for each of them, the longer none was inside."""
+    drawn, left = torch.zeros_like(free.x.double()), torch.arange(len(free))
+    tries, most, each = 0, MOST_TRIES + MOST_PER_ROW * len(free), 1
+    while len(left):
+        rows = left.repeat_interleave(max(1, min(each, MOST_AT_ONCE // len(left))))
+        fresh = density.sample_given(free.rows(rows), generator)
+        kept = fits(fresh).nonzero()[:, 0]
+        kept = kept[torch.cat([torch.ones(1).bool(), rows[kept].diff() != 0])[: len(kept)]]
+        drawn[rows[kept]] = fresh[kept]
+        tries, each = tries + len(rows), 2 * each
+        left = left[~torch.isin(left, rows[kept])]
+        if len(left) and (each * LEAST_ACCEPTED > 20 or tries > most):
+            raise ImprobableError(IMPROBABLE)
     return drawn
+
+
+def samples_inside(density: Density, box: Evidence, count: int) -> Tensor:
+    """Up to so many samples (n, d) inside a box (1, d), which may be fewer in a small one."""
+    joint = joint_variables(density, box)
+    if not joint:
+        return density.sample_given(box.rows(torch.zeros(count, dtype=torch.long)), _generator())
+    free, generator, found = without_windows(box, joint), _generator(), [box.x[:0].double()]
+    for _ in range(MOST_BATCHES):
+        rows = free.rows(torch.zeros(MOST_AT_ONCE, dtype=torch.long))
+        fresh = density.sample_given(rows, generator)
+        found.append(fresh[inside(fresh, box, joint)])
+        if sum(map(len, found)) >= count:
+            break
+    return torch.cat(found)[:count]
 
 
 def _by_quadrature(density: Density, evidence: Evidence, first: int, last: int) -> Weight:

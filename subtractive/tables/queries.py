@@ -18,10 +18,14 @@ from subtractive.tables.expectations import (
     box_log_weights,
     heights,
     integration_points,
-    log_weights_of_sets,
     one_box,
 )
-from subtractive.tables.joint_boxes import sample_box
+from subtractive.tables.joint_boxes import (
+    IMPROBABLE,
+    ImprobableError,
+    sample_box,
+    samples_inside,
+)
 from subtractive.tables.reading import (
     Floats,
     RandomState,
@@ -29,11 +33,13 @@ from subtractive.tables.reading import (
     read_mapping,
 )
 from subtractive.tables.schema import LEFT_OUT, NEAREST, RARE, Encoded
+from subtractive.tables.set_weights import log_weights_of_sets
 from subtractive.tables.validation import check_weights
 from subtractive.tables.view import View
 
 # Rows that are encoded and scored at a time, which bounds the memory of a long table.
 ROWS_AT_ONCE = 2**16
+FEWEST = 100  # samples from which something is counted
 # Below it a share is rounding.
 LEAST_SHARE = 1e-12
 
@@ -173,6 +179,25 @@ def draw(view: View, count: int, generator: torch.Generator) -> torch.Tensor:
         part = one_box(boxes, box).rows(torch.zeros(len(rows), dtype=torch.long))
         drawn[rows] = sample_box(view.density, part, generator)
     return drawn
+
+
+@torch.no_grad()
+def draw_inside(view: View, count: int) -> torch.Tensor:
+    """Codes (n, d) of samples given sets of values, always the same ones.
+
+    They are about so many, but fewer where hardly any sample is inside.
+    """
+    boxes = view.evidence
+    log_shares = box_log_weights(view.density, boxes)
+    counts = np.ceil(count * np.exp(log_shares - np.logaddexp.reduce(log_shares)))
+    some = np.flatnonzero(counts).tolist()
+    drawn = [samples_inside(view.density, one_box(boxes, b), int(counts[b])) for b in some]
+    # Where a box falls short of its samples, the others must not outweigh it.
+    least = min(len(rows) / counts[b] for b, rows in zip(some, drawn, strict=True))
+    kept = [rows[: math.ceil(least * counts[b])] for b, rows in zip(some, drawn, strict=True)]
+    if sum(map(len, kept)) < FEWEST:
+        raise ImprobableError(IMPROBABLE)
+    return torch.cat(kept)
 
 
 def check_count(n_samples: int | None, table: Table) -> None:

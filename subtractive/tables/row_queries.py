@@ -12,10 +12,10 @@ import torch
 
 from subtractive.tables.code_sets import both
 from subtractive.tables.conditions import event_sets
-from subtractive.tables.expectations import log_weights_of_sets
 from subtractive.tables.queries import check_rows, encode_evidence, log_weights, row_sets
 from subtractive.tables.reading import Floats, Table
 from subtractive.tables.schema import Encoded
+from subtractive.tables.set_weights import log_weights_of_sets
 from subtractive.tables.view import View
 
 

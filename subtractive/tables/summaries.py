@@ -22,6 +22,7 @@ from subtractive.tables.expectations import (
     integration_points,
     one_box,
 )
+from subtractive.tables.joint_boxes import NUM_SAMPLES, joint_variables
 from subtractive.tables.quantiles import (
     Distributions,
     check_levels,
@@ -29,7 +30,7 @@ from subtractive.tables.quantiles import (
     snapped,
     state_quantiles,
 )
-from subtractive.tables.queries import as_generator, draw, log_weights, with_rows
+from subtractive.tables.queries import as_generator, draw, draw_inside, log_weights, with_rows
 from subtractive.tables.reading import Floats, RandomState
 from subtractive.tables.view import View
 
@@ -86,6 +87,8 @@ def temporal(view: View) -> list[Hashable]:
 def cov(view: View) -> pd.DataFrame:
     """Covariances of the columns, by the means of all columns given values of each."""
     columns, own = view.schema.variables, moments(view)
+    if joint_variables(view.density, view.evidence):
+        return _cov_of_samples(view, own["std"])
     table = pd.DataFrame(np.diag(own["std"].to_numpy() ** 2), view.names, view.names)
     asked = {n: v for n, v in view.variables.items() if _origin(columns[v]) is not None}
     origins = {v: _origin(columns[v]) or 0.0 for v in asked.values()}
@@ -105,6 +108,21 @@ def cov(view: View) -> pd.DataFrame:
     table.loc[unknown, :] = math.nan
     table.loc[:, unknown] = math.nan
     return table
+
+
+def _cov_of_samples(view: View, std: pd.Series) -> pd.DataFrame:
+    """The same where boxes have no closed form: the correlations are those of exact samples."""
+    codes = draw_inside(view, NUM_SAMPLES).numpy()
+    spreads = std.to_numpy()  # NaN of what is no number, zero of what is known
+    asked = [i for i, n in enumerate(view.names) if n in view.variables and spreads[i] >= 0]
+    places = [view.variables[view.names[i]] for i in asked]
+    numbers = [_numbers(view.schema.variables[v], codes[:, v]) for v in places]
+    with np.errstate(invalid="ignore", divide="ignore"):  # of columns that do not vary
+        found = np.nan_to_num(np.atleast_2d(np.corrcoef(numbers)))
+    np.fill_diagonal(found, 1.0)
+    table = np.outer(spreads, spreads) * 0.0
+    table[np.ix_(asked, asked)] = found * np.outer(spreads[asked], spreads[asked])
+    return pd.DataFrame(table, view.names, view.names)
 
 
 def _cross_moments(
@@ -236,30 +254,6 @@ def mode(view: View, random_state: RandomState, count: int = 2000) -> pd.Series:
     best = int(np.argmax(scores))
     table = view.schema.build_series({n: values[n][best : best + 1] for n in view.names})
     return pd.Series({name: list(series)[0] for name, series in table.items()}, dtype=object)
-
-
-def dependence(view: View, n_samples: int, random_state: RandomState) -> pd.DataFrame:
-    """Mutual information of pairs: the mean of log p(x, y) - log p(x) - log p(y) over samples."""
-    x = draw(view, n_samples, as_generator(random_state))
-    names = list(view.variables)
-    total = log_weights(view, torch.full_like(x[:1], math.nan))
-
-    def score(places: Sequence[int]) -> Floats:
-        some = torch.full_like(x, math.nan)
-        some[:, list(places)] = x[:, list(places)]
-        return log_weights(view, some) - total
-
-    single = {name: score([view.variables[name]]) for name in names}
-    table = np.zeros((len(names), len(names)))
-    for i, first in enumerate(names):
-        for j, second in enumerate(names[:i]):
-            places = [view.variables[first], view.variables[second]]
-            if places[0] == places[1]:
-                continue
-            gain = score(places) - single[first] - single[second]
-            value = max(float(gain.mean()), 0.0)
-            table[i, j] = table[j, i] = value
-    return pd.DataFrame(table, index=names, columns=names)
 
 
 def distribution_of(view: View, name: Hashable, what: str) -> tuple[int, Column]:

@@ -10,7 +10,15 @@ from typing import Any, final
 import numpy as np
 import pandas as pd
 
-from subtractive.tables import asking, checks, imputation, intervals, queries, summaries
+from subtractive.tables import (
+    asking,
+    checks,
+    dependence,
+    imputation,
+    intervals,
+    queries,
+    summaries,
+)
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.display import view_html, view_text
 from subtractive.tables.reading import Floats, RandomState, Table
@@ -134,9 +142,13 @@ class TableQueries(ABC):
     def dependence(
         self, given: Given = None, *, n_samples: int = 1000, random_state: RandomState = 0
     ) -> pd.DataFrame:
-        """Mutual information of all pairs of columns, in nats, estimated by exact samples."""
+        """Mutual information of all pairs of columns, in nats, estimated by exact samples.
+
+        Given intervals of columns that share a full covariance it is a lower bound, by always the
+        same 20,000 samples.
+        """
         view = self._view().given(given)
-        return summaries.dependence(view, n_samples, random_state)
+        return dependence.dependence(view, n_samples, random_state)
 
     def ask(self, question: str, table: AnyTable = None) -> Receipt:
         """The answer to ``"P(weather = rain | precipitation = 0, temp_max > 20)"``.

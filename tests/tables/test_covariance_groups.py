@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from frames import MIX
+from frames import correlated_frame as frame_of
 from scipy.stats import multivariate_normal
 
 import subtractive as sub
@@ -15,22 +17,8 @@ from subtractive.tables.schema import Schema
 from subtractive.tables.training_data import Data, encode_rows
 from subtractive.tables.validation import read_table
 
-# Four columns in three dimensions, but for a little noise.
-MIX = np.array([[1, 0, 0, 0.5], [0, 1, 0, 0.5], [0, 0, 1, -0.5], [0, 0, 0, 0.05]])
-
-
 # So few epochs end long before the time does: on a busy machine the model is the same.
 BRIEF = {"effort": 120, "max_epochs": 3, "random_state": 0}
-
-
-def frame_of(count, seed):
-    random = np.random.default_rng(seed)
-    kind = random.integers(0, 2, count)
-    numbers = random.normal(size=(count, 4)) @ MIX + 2 * kind[:, None]
-    frame = pd.DataFrame(numbers, columns=list("abcd"))
-    empty = random.random(count) < 0.05
-    frame.loc[empty, "d"] = -9.0
-    return frame.assign(kind=np.array(["x", "y"])[kind])
 
 
 def true_score(frame):
