@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 
 from subtractive.inference.evidence import Evidence
+from subtractive.tables.code_sets import CodeSet
 from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.conditions import number, plain
 from subtractive.tables.containers import TEMPORAL
@@ -52,11 +53,21 @@ def moments(view: View) -> pd.DataFrame:
             rows.append((float(value), 0.0))
         elif place in found:
             first, second = found[place]
-            rows.append((origins[place] + first, math.sqrt(max(second - first**2, 0.0))))
+            mean, spread = origins[place] + first, math.sqrt(max(second - first**2, 0.0))
+            only = _only_value(columns[place], view.sets.get(place), mean)
+            rows.append((mean, spread) if only is None else (only, 0.0))
         else:
             rows.append((math.nan, math.nan))
     index = pd.Index(view.names)
     return pd.DataFrame(rows, index=index, columns=["mean", "std"], dtype=float)
+
+
+def _only_value(column: Column, one: CodeSet | None, mean: float) -> float | None:
+    """The value of a grid near a mean in whose cell all numbers of a set are, if there is one."""
+    if not isinstance(column, Numeric) or one is None or len(one.intervals) != 1:
+        return None
+    value = float(column.rounded(np.array([mean]))[0])
+    return value if column.window(value, value) == one.intervals[0] else None
 
 
 def means(view: View) -> pd.Series:

@@ -15,6 +15,7 @@ from subtractive.tables.code_sets import CodeSet, Sets, both
 from subtractive.tables.column_types import DataWarning
 from subtractive.tables.columns import Numeric
 from subtractive.tables.conditions import (
+    READERS,
     as_evidence,
     end_numbers,
     event_sets,
@@ -84,7 +85,7 @@ class View:
                 f"{dict(given)!r} is outside the bounds, contradicts a constant or a copy of "
                 "another column, or what was given before."
             )
-        points = {n: v for n, v in given.items() if self._is_point(n, sets)}
+        points = {n: self._read(n, v) for n, v in given.items() if self._is_point(n, sets)}
         left = tuple(name for name in self.names if name not in points)
         view = replace(self, names=left, sets=sets, known={**self.known, **points})
         if not view.variables:
@@ -183,6 +184,13 @@ class View:
         given = {place[name]: value for name, value in self.known.items() if name in place}
         copies = {name: given[p] for name, p in place.items() if p in given}
         return {**self.schema.constants, **copies}
+
+    def _read(self, name: Hashable, value: object) -> object:
+        """A value that is given; dates, durations and times in words as what they are."""
+        column = self.schema.column(name) if name in self.schema.place else None
+        if column is None or column.text_format or not isinstance(value, str):
+            return value
+        return READERS[column.kind](value) if column.kind in READERS else value
 
     def _is_point(self, name: Hashable, sets: Sets) -> bool:
         place = self.schema.place.get(name)

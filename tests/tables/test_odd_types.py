@@ -230,3 +230,38 @@ def test_texts_most_of_which_occur_once_are_set_aside():
     frame = pd.DataFrame({"x": X, "name": [f"car {min(i, 59)}" for i in range(COUNT)]})
     with pytest.warns(sub.DataWarning, match="60 different texts: free text"):
         assert quick(n_components=2).fit(frame).schema_.aside == ("name",)
+
+
+DATED = pd.DataFrame(
+    {
+        "x": X,
+        "day": pd.Timestamp("2020-01-01") + pd.to_timedelta(RANDOM.integers(0, 365, COUNT), "D"),
+        "took": pd.to_timedelta(RANDOM.integers(0, 10**5, COUNT), "s"),
+        "at": [datetime.time(int(hour)) for hour in RANDOM.integers(0, 24, COUNT)],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def dated():
+    return quick(n_components=2, structure="binary").fit(DATED)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "value"),
+    [
+        ("day", "2020-05-01", pd.Timestamp("2020-05-01")),
+        ("took", "1h", pd.Timedelta("1h")),
+        ("at", "03:00", datetime.time(3)),
+    ],
+)
+def test_dates_that_are_given_in_words_are_dates(name, words, value, dated):
+    drawn = dated.sample(2, given={name: words}, random_state=0)
+    assert drawn.equals(dated.sample(2, given={name: value}, random_state=0))
+    assert drawn[name].tolist() == [value] * 2
+    assert dated.mean({name: words}).equals(dated.mean({name: value}))
+
+
+def test_the_mean_given_one_day_is_that_day(dated):
+    assert dated.mean({"day": ["2020-05-01"]})["day"] == pd.Timestamp("2020-05-01")
+    assert dated.std({"day": ["2020-05-01"]})["day"] == pd.Timedelta(0)
