@@ -15,7 +15,8 @@ from subtractive.io.csv_parts import Part
 from subtractive.io.table_reading import read_pieces
 from subtractive.io.table_writing import open_table, without_formulas
 from subtractive.io.writing import check_writable
-from subtractive.tables.containers import AnyTable
+from subtractive.tables.columns import Numeric
+from subtractive.tables.containers import TEMPORAL, AnyTable
 from subtractive.tables.parsing import find_column, parse_events, parse_given, parse_missing
 from subtractive.tables.reading import Floats
 from subtractive.tables.row_queries import row_probabilities
@@ -89,8 +90,19 @@ def answer_rows(model: TableDensity, options: argparse.Namespace) -> None:
             if options.probability:
                 answers["probability"] = probabilities(model, rows, event)
             for name in means:
-                answers[f"mean_{name}"] = model.predict(rows, name) if len(rows) else []
+                answers[f"mean_{name}"] = _means(model, rows, name)
             write(pd.DataFrame(answers))
+
+
+def _means(model: TableDensity, rows: pd.DataFrame, name: Hashable) -> Any:  # noqa: ANN401
+    """The means of a column given each row; of few numbers by their probabilities."""
+    column = model.view.schema.column(name)
+    if len(rows) == 0:
+        return []
+    if isinstance(column, Numeric) or column.kind in TEMPORAL:
+        return model.predict(rows, name)
+    shares = model.predict_proba(rows, name)
+    return shares.to_numpy() @ shares.columns.to_numpy(dtype=np.float64)
 
 
 def check_means(schema: Schema, names: Sequence[Hashable], given: Mapping[Hashable, Any]) -> None:

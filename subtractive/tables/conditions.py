@@ -24,6 +24,7 @@ from subtractive.tables.reading import read_mapping
 from subtractive.tables.schema import ERROR, Schema
 from subtractive.tables.text_dates import parse_dates
 from subtractive.tables.unseen_numbers import nearest_states, numbers_of
+from subtractive.tables.value_text import value_text
 
 MOST_BOXES = 10_000
 READERS = {  # of what users give for dates, durations and times
@@ -220,9 +221,10 @@ def _state(column: States, value: object, name: Hashable) -> int:
     raw = read_mapping({name: value})[0]
     code = column.encode(raw.values)[0]
     if math.isnan(code):
-        some = ", ".join(map(repr, column.values[:5])) + (
-            ", ..." if len(column.values) > 5 else ""
-        )
+        some = ", ".join(
+            repr(value) if isinstance(value, str) else value_text(value, column.kind)
+            for value in column.values[:5]
+        ) + (", ..." if len(column.values) > 5 else "")
         raise ValueError(
             f"column {name!r} holds {value!r}, which is not among its {len(column.values)} "
             f"categories ({some})."

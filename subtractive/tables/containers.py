@@ -183,7 +183,10 @@ def _as_pandas(module: Any, values: npt.NDArray[Any], dtype: Any, index: Any) ->
         keeps_gaps = kind in "OfMm" and "interval" not in str(dtype)
         return missing.astype(dtype) if keeps_gaps else missing
     if str(dtype) == "category" and dtype.categories.dtype.kind in "Mm":
-        values = _as_pandas(module, values, dtype.categories.dtype, index).array
+        moments = _as_pandas(module, values, dtype.categories.dtype, index)
+        if not moments.isin(dtype.categories).all():
+            return moments  # a mean is no category
+        values = moments.array
     if str(dtype) == "category" and len(dtype.categories) == 0:
         dtype = "category"  # of a library whose types do not say their categories
     is_temporal = kind in "Mm"

@@ -42,7 +42,7 @@ from subtractive.tables.recipe import Recipe
 from subtractive.tables.remembered_counts import RememberedCounts
 from subtractive.tables.schema import Schema
 from subtractive.tables.schema_description import describe_schema
-from subtractive.tables.table_density import TableQueries
+from subtractive.tables.table_density import TableQueries, index_of
 from subtractive.tables.training_data import encode_rows
 from subtractive.tables.training_rows import split
 from subtractive.tables.validation import check_weights, read_table, unchanged_on_failure
@@ -237,8 +237,7 @@ class SubtractiveMixture(TableQueries, DensityMixin, BaseEstimator):  # type: ig
     @available_if(_has_states)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: AnyTable, column: Hashable) -> pd.DataFrame:
         """The probabilities of a column's values given the other columns of each row."""
-        index = getattr(X, "index", None)
-        return imputation.predict_proba(self._view(), self._read(X), column, index)
+        return imputation.predict_proba(self._view(), self._read(X), column, index_of(X))
 
     def _html_repr(self) -> str:
         """What notebooks show: of a fitted model its columns, else scikit-learn's diagram."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -186,12 +187,19 @@ def predict(view: View, table: Table, column: Hashable, index: pd.Index | None) 
     place, rows = _others(view, table, column)
     numbers = row_expectations(view, rows, [place])[place]
     target = view.schema.variables[place]
-    values = _typical_values(target, numbers)
-    if target.kind in TEMPORAL:
-        values = view.schema.build_series({column: values})[column]
-    elif isinstance(target, Numeric):
-        values = numbers[:, 0]
+    if isinstance(target, Numeric) and target.kind not in TEMPORAL:
+        values: Any = numbers[:, 0]
+    else:
+        values = _as_told(view, column, target, _typical_values(target, numbers))
     return pd.Series(values, index=index, name=column)
+
+
+def _as_told(view: View, name: Hashable, column: Column, values: Values) -> Any:  # noqa: ANN401
+    """Values of a column as answers tell them: dates, booleans, whole numbers, or as they are."""
+    if column.kind in TEMPORAL:
+        return view.schema.build_series({name: values})[name]
+    kind = {"boolean": bool, "whole": int}.get(column.kind)
+    return values if kind is None or values.dtype == object else values.astype(kind)
 
 
 def predict_proba(
@@ -206,7 +214,9 @@ def predict_proba(
             "distribution with cdf or quantile."
         )
     numbers = row_expectations(view, rows, [place])[place]
-    return pd.DataFrame(numbers, index=index, columns=pd.Index(target.values, name=column))
+    values = target.decode(np.arange(len(target.values), dtype=np.float64))
+    told = pd.Index(_as_told(view, column, target, values), name=column)
+    return pd.DataFrame(numbers, index=index, columns=told)
 
 
 def _others(view: View, table: Table, column: Hashable) -> tuple[int, Encoded]:

@@ -20,6 +20,7 @@ from subtractive.tables.conditions import number
 from subtractive.tables.containers import TEMPORAL
 from subtractive.tables.schema import Schema
 from subtractive.tables.unseen_numbers import numbers_of
+from subtractive.tables.value_text import value_text
 
 _BETWEEN = re.compile(r"^\s*([^<>=]+?)\s*(<=?)(.+?)(<=?)\s*([^<>=]+?)\s*$")
 TRUTH = {"true": "1", "yes": "1", "false": "0", "no": "0"}
@@ -81,7 +82,7 @@ def parse_value(text: str, name: Hashable, schema: Schema) -> Any:  # noqa: ANN4
     if isinstance(column, States) and column.kind not in TEMPORAL:
         if numbers_of(column) is not None and _is_number(text) and math.isfinite(float(text)):
             return float(text)  # whether it is among the values shows where it is used
-        return _among(text, column.values, name)
+        return _among(text, column, name)
     value = _number(text, f"{name}={text}", column)
     return int(value) if column.kind == "whole" and value.is_integer() else value
 
@@ -195,8 +196,9 @@ def _number(text: str, phrase: str, column: Column | None = None) -> float:
     return found
 
 
-def _among(text: str, values: Sequence[Any], name: Hashable) -> Any:  # noqa: ANN401 - any type
+def _among(text: str, column: States, name: Hashable) -> Any:  # noqa: ANN401 - any type
     """The category that is written like this; 1 and 1.0, true and 1 are alike."""
+    values = column.values
     for value in values:
         if str(value) == text:
             return value
@@ -204,7 +206,8 @@ def _among(text: str, values: Sequence[Any], name: Hashable) -> Any:  # noqa: AN
     for value in values:
         if not isinstance(value, str) and _is_number(number) and float(number) == value:
             return value
-    some = ", ".join(str(value) for value in values[:8]) + (", ..." if len(values) > 8 else "")
+    some = ", ".join(value_text(value, column.kind) for value in values[:8])
+    some += ", ..." if len(values) > 8 else ""
     raise ValueError(f"column {name!r} has no value {text!r}; it has {some}.")
 
 

@@ -26,6 +26,12 @@ from subtractive.tables.receipts import Check, Receipt
 from subtractive.tables.view import Given, View
 
 
+def index_of(X: AnyTable) -> pd.Index | None:
+    """The names of the rows of a data frame of pandas; other tables have none."""
+    index = getattr(X, "index", None)
+    return None if callable(index) else index  # lists have a method of this name
+
+
 class TableQueries(ABC):
     """What the density of a table can be asked, all of it in the units of the table.
 
@@ -175,7 +181,7 @@ class TableQueries(ABC):
 
         Without a column, those of all columns, each given the others.
         """
-        view, table, index = self._view(), self._read(X), getattr(X, "index", None)
+        view, table, index = self._view(), self._read(X), index_of(X)
         if column is not None:
             return imputation.predict(view, table, column, index)
         names = list(view.variables)
@@ -200,8 +206,7 @@ class TableDensity(TableQueries):
 
     def predict_proba(self, X: AnyTable, column: Hashable) -> pd.DataFrame:
         """The probabilities of a column's values given the other columns of each row."""
-        index = getattr(X, "index", None)
-        return imputation.predict_proba(self._view(), self._read(X), column, index)
+        return imputation.predict_proba(self._view(), self._read(X), column, index_of(X))
 
     def _read(self, X: AnyTable) -> Table:
         return self.view.read(X)

@@ -265,3 +265,52 @@ def test_dates_that_are_given_in_words_are_dates(name, words, value, dated):
 def test_the_mean_given_one_day_is_that_day(dated):
     assert dated.mean({"day": ["2020-05-01"]})["day"] == pd.Timestamp("2020-05-01")
     assert dated.std({"day": ["2020-05-01"]})["day"] == pd.Timedelta(0)
+
+
+@pytest.fixture(scope="module")
+def typed():
+    days = pd.date_range("2020-01-01", periods=3)
+    frame = pd.DataFrame(
+        {
+            "x": X,
+            "flag": X > 0,
+            "rooms": RANDOM.integers(1, 4, COUNT),
+            "day": pd.Categorical(RANDOM.choice(days, COUNT)),
+        }
+    )
+    return frame, quick(n_components=2, structure="binary").fit(frame)
+
+
+def test_predictions_have_the_types_of_their_columns(typed):
+    frame, model = typed
+    found = model.predict(frame)
+    assert found["flag"].dtype == bool
+    assert found["rooms"].dtype.kind == "i"
+    assert found["x"].dtype == float
+    assert set(found["day"]) <= set(frame["day"])
+    assert model.predict_proba(frame, "flag").columns.tolist() == [False, True]
+    assert [repr(v) for v in model.predict_proba(frame, "rooms").columns] == ["1", "2", "3"]
+    assert model.predict_proba(frame, "day").columns.tolist() == sorted(set(frame["day"]))
+
+
+def test_means_of_categories_that_are_dates_are_dates(typed):
+    frame, model = typed
+    mean = model.mean()["day"]
+    assert abs(mean - frame["day"].astype("datetime64[us]").mean()) < pd.Timedelta("12h")
+
+
+def test_messages_name_booleans_as_such(typed):
+    _, model = typed
+    with pytest.raises(ValueError, match=r"2 categories \(false, true\)"):
+        model.probability({"flag": ["x"]})
+    with pytest.raises(ValueError, match="has no value 'maybe'; it has false, true"):
+        model.ask("P(flag = maybe)")
+
+
+@pytest.mark.parametrize("rows", [list, tuple])
+def test_lists_of_rows_are_tables(rows):
+    array = np.column_stack([X, X**2])
+    model = quick(n_components=2, structure="binary").fit(array)
+    listed = rows(map(tuple, array[:3]))
+    np.testing.assert_array_equal(model.predict(listed, 1), model.predict(array[:3], 1))
+    assert len(model.predict(listed)) == 3
