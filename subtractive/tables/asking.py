@@ -18,6 +18,7 @@ from subtractive.tables.expectations import one_box
 from subtractive.tables.joint_boxes import box_weight, joint_variables
 from subtractive.tables.parsing import parse_events
 from subtractive.tables.queries import encode, log_total, probability
+from subtractive.tables.question_text import example, hide_quoted, phrases
 from subtractive.tables.reading import Floats, Table
 from subtractive.tables.receipts import Matches, Receipt
 from subtractive.tables.schema import Schema
@@ -41,15 +42,27 @@ class Question(NamedTuple):
 def parse_question(text: str, schema: Schema) -> Question:
     """``P(weather = rain | precipitation = 0, temp_max > 20)`` as an event and what is given.
 
-    Commas separate conditions, so that lists are written ``weather = rain or snow``.
+    Commas or "and" separate conditions; lists are ``weather = rain or snow`` or ``weather in
+    (rain, snow)``. Names and values that hold signs are quoted.
     """
     found = _QUESTION.match(text)
     if found is None:
-        raise ValueError(
-            f"a question looks like 'P(weather = rain | temp_max > 20)', got {text!r}."
-        )
-    sides = found[1].partition("|")[::2]
-    parts = [[part.strip() for part in side.split(",") if part.strip()] for side in sides]
+        raise ValueError(f"a question looks like {example(schema)!r}, got {text!r}.")
+    try:
+        return _parse_sides(found[1], text, schema)
+    except ValueError as error:
+        reason = error
+    if (hidden := hide_quoted(found[1])) != found[1]:
+        try:
+            return _parse_sides(hidden, text, schema)
+        except ValueError as error:
+            reason = error
+    words = str(reason).rstrip(".")
+    raise ValueError(f"{words}. A question that works is {example(schema)!r}.") from None
+
+
+def _parse_sides(sides: str, text: str, schema: Schema) -> Question:
+    parts = [phrases(side, schema) for side in sides.partition("|")[::2]]
     if not parts[0]:
         raise ValueError(f"a question needs an event before the bar, got {text!r}.")
     event, given = (parse_events(part, schema) for part in parts)

@@ -18,6 +18,7 @@ from subtractive.tables.column_types import NAMES, ColumnType, Continuous
 from subtractive.tables.columns import Column, Numeric, States
 from subtractive.tables.conditions import number
 from subtractive.tables.containers import TEMPORAL
+from subtractive.tables.question_text import shown
 from subtractive.tables.schema import Schema
 from subtractive.tables.unseen_numbers import numbers_of
 from subtractive.tables.value_text import value_text
@@ -78,6 +79,7 @@ def parse_columns(phrases: Sequence[str]) -> dict[str, ColumnType]:
 
 def parse_value(text: str, name: Hashable, schema: Schema) -> Any:  # noqa: ANN401 - any type
     """A value in the type of its column."""
+    text = shown(text)
     column = schema.constant(name) if name in schema.constants else schema.column(name)
     if isinstance(column, States) and column.kind not in TEMPORAL:
         if numbers_of(column) is not None and _is_number(text) and math.isfinite(float(text)):
@@ -89,26 +91,29 @@ def parse_value(text: str, name: Hashable, schema: Schema) -> Any:  # noqa: ANN4
 
 def find_column(text: str, schema: Schema) -> Hashable:
     """The column of this name; those of arrays are numbers."""
+    text = shown(text.strip())
     for name in schema.names:
-        if str(name) == text.strip():
+        if str(name) == text:
             return name
     known = ", ".join(str(name) for name in schema.names[:20])
-    raise ValueError(f"there is no column {text.strip()!r}. The model has: {known}.")
+    raise ValueError(f"there is no column {text!r}. The model has: {known}.")
 
 
 def _parse_event(phrase: str, schema: Schema) -> tuple[Hashable, Any]:
     names = {str(name): name for name in schema.names}
     low: tuple[str, str] | None = None
     high: tuple[str, str] | None = None
-    if (found := _BETWEEN.match(phrase)) and found[3].strip() in names:
+    if (found := _BETWEEN.match(phrase)) and shown(found[3].strip()) in names:
         low, text, high = (found[1], found[2]), found[3], (found[5], found[4])
-    elif (found := _COMPARED.match(phrase)) and found[1].strip() in names:
+    elif (found := _COMPARED.match(phrase)) and shown(found[1].strip()) in names:
         text, end = found[1], (found[3], found[2])
         low, high = (end, None) if end[1].startswith(">") else (None, end)
     else:
         name, text = _split(phrase, schema)
+        schema.check_names([name], "the question")
         return name, _parse_side(text, name, schema)
-    name = names[text.strip()]
+    name = names[shown(text.strip())]
+    schema.check_names([name], "the question")
     column = _column(name, schema)
     return name, (
         -math.inf if low is None else _end(*low, 1, phrase, column),
@@ -149,13 +154,13 @@ def _split(phrase: str, schema: Schema) -> tuple[Hashable, str]:
     """
     if not _SIGN.search(phrase):
         raise ValueError(
-            f"cannot read {phrase!r}: expected NAME=VALUE, NAME=VALUE,VALUE, NAME=LOW..HIGH, "
-            '"NAME>NUMBER" or "NUMBER<NAME<NUMBER".'
+            f"cannot read {shown(phrase)!r}: expected NAME=VALUE, NAME=VALUE or VALUE, "
+            'NAME=LOW..HIGH, "NAME>NUMBER" or "NUMBER<NAME<NUMBER".'
         )
     names = {str(name): name for name in schema.names}
     words = phrase.split("=")
     for count in range(len(words) - 1, 0, -1):
-        text = "=".join(words[:count]).strip()
+        text = shown("=".join(words[:count]).strip())
         if text in names:
             return names[text], "=".join(words[count:]).strip()
     between = _BETWEEN.match(phrase)
@@ -184,6 +189,7 @@ def _end(text: str, sign: str, side: int, phrase: str, column: Column | None) ->
 
 def _number(text: str, phrase: str, column: Column | None = None) -> float:
     """A number; of a column of dates, times or durations one in microseconds."""
+    text, phrase = shown(text), shown(phrase)
     try:
         if column is not None and column.kind in TEMPORAL:
             return number(text.strip(), column, column.name)
