@@ -31,10 +31,19 @@ def run(options: argparse.Namespace) -> None:
 
 def query(options: argparse.Namespace) -> None:
     """Print probabilities and means, or write those given each row of a table."""
-    if not options.probability and not options.mean:
-        raise ValueError('nothing is asked: add --probability "age>40" or --mean age.')
+    further = options.ask or options.quantile or options.interval or options.reference
+    if not options.probability and not options.mean and not further:
+        raise ValueError(
+            'nothing is asked: add --probability "age>40", --mean age, --quantile age=0.9, '
+            '--interval age=0.9 or --ask "P(age > 40 | city = Oslo)".'
+        )
     model = load_model(options.model)
     if options.data is not None:
+        if further:
+            raise ValueError(
+                "each row of a table is asked for --probability and --mean only. The table to "
+                "compare answers of --ask with is --reference TABLE."
+            )
         answer_rows(model, options)
         return
     given = parse_given(options.given, model.view.schema)
@@ -49,6 +58,9 @@ def query(options: argparse.Namespace) -> None:
         if known:
             raise ValueError(f"column {known[0]!r} is given: its mean is not asked.")
         answers["mean"] = {str(name): _plain(means[name]) for name in names}
+    if further:
+        questions = import_or_end("subtractive.cli.questions")
+        answers |= questions.further_answers(model, options, given or None)
     print_json(answers)
 
 

@@ -23,6 +23,7 @@ examples:
   subtractive sample people.model -n 5 --given city=Oslo
   subtractive impute people.model gaps.csv          fill the gaps with conditional means and modes
   subtractive query people.model --probability "age>40" --given city=Oslo
+  subtractive query people.model --ask "P(age > 40 | city = Oslo)" --interval age=0.9
   subtractive report people.model new.csv -o report.html       a page of pictures
   subtractive explore people.model new.csv          select and see what follows, in the browser
 
@@ -150,10 +151,32 @@ def _add_asking(commands: Commands) -> None:
         help='"age>40", "20<age<=30", age=20..30, city=Oslo,Bergen (repeatable: all of them)',
     )
     query.add_argument("--mean", action="append", default=[], metavar="NAME")
+    _add_questions(query)
     _add_given(query)
     _add_missing(query)
     _add_part(query)
     _add_output(query)
+
+
+def _add_questions(query: argparse.ArgumentParser) -> None:
+    query.add_argument(
+        "--quantile", action="append", default=[], metavar="NAME=LEVELS", help="age=0.1,0.5,0.9"
+    )
+    query.add_argument(
+        "--interval",
+        action="append",
+        default=[],
+        metavar="NAME=LEVEL",
+        help="the values between which the column is with this probability: age=0.9",
+    )
+    query.add_argument(
+        "--ask",
+        action="append",
+        default=[],
+        metavar="QUESTION",
+        help='"P(age > 40 | city = Oslo)", answered with a receipt (repeatable)',
+    )
+    query.add_argument("--reference", metavar="TABLE", help="whose rows --ask compares with")
 
 
 def _add_showing(commands: Commands) -> None:

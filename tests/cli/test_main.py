@@ -477,3 +477,50 @@ def test_the_package_and_its_folder_run_as_programs(module):
     command = [sys.executable, "-m", module, "--version"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == f"subtractive {sub.__version__}\n"
+
+
+def test_questions_in_words_are_answered_with_a_receipt(run, folder):
+    code, out, _ = run("query", "people.model", "--ask", "P(owner | age > 45)")
+    (told,) = json.loads(out)["ask"]
+    model = sub.load(folder / "people.model")
+    assert code == 0
+    assert told["probability"] == pytest.approx(model.ask("P(owner | age > 45)").probability)
+    assert told["receipt"].startswith("P(owner | age > 45) = 0.")
+    _, out, _ = run(
+        "query", "people.model", "--ask", "P(owner | age > 45)", "--reference", "people.csv"
+    )
+    (told,) = json.loads(out)["ask"]
+    some = people()[people()["age"] > 45]
+    assert (told["rows"], told["share"]) == (len(some), pytest.approx(some["owner"].mean()))
+    assert told["agrees"] in (True, False)
+
+
+def test_quantiles_and_intervals_are_told(run, folder):
+    code, out, _ = run(
+        *("query", "people.model", "--quantile", "age=0.1,0.5", "--interval", "income=0.9"),
+        *("--given", "city=Oslo"),
+    )
+    told, model = json.loads(out), sub.load(folder / "people.model")
+    assert code == 0
+    expected = model.quantile("age", [0.1, 0.5], {"city": "Oslo"})
+    assert told["quantile"]["age"] == {"0.1": expected.iloc[0], "0.5": expected.iloc[1]}
+    low, high = model.interval("income", 0.9, {"city": "Oslo"})
+    assert told["interval"]["income"] == {"low": low, "high": high}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--quantile", "age"], "expected NAME=LEVEL"),
+        (["--interval", "age=0.1,0.9"], "an interval has one level"),
+        (["--interval", "height=0.9"], "there is no column 'height'"),
+        (["--ask", "P(age)"], "A question that works is"),
+        (["--ask", "P(age > 3)", "--given", "city=Oslo"], "after the bar"),
+        (["--reference", "people.csv", "--mean", "age"], "to compare answers of --ask with"),
+        (["people.csv", "--ask", "P(age > 3)"], "The table to compare answers of --ask"),
+    ],
+)
+def test_questions_that_cannot_be_read_are_refused(arguments, reason, run):
+    code, _, err = run("query", "people.model", *arguments)
+    assert code == 2
+    assert reason in err
