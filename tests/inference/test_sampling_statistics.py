@@ -485,9 +485,9 @@ def a_sibling_left_out(request, monkeypatch):
         kept = [sibling for sibling in siblings if is_kept[sibling.dim() == 4]]
         return honest(above, kept) if kept else above
 
-    def forgetful_beside(inside, parent, region, products, known):
-        vector, gram = honest_beside(inside, parent, region, products, known)
-        return (vector, None) if request.param == "integrated" else (products[parent], gram)
+    def forgetful_beside(inside, parent, region, above, known):
+        vector, gram = honest_beside(inside, parent, region, above, known)
+        return (vector, None) if request.param == "integrated" else (above, gram)
 
     honest, honest_beside = layers.below_hadamard, vector_descent.beside
     monkeypatch.setattr(layers, "below_hadamard", forgetful)

@@ -22,6 +22,7 @@ MODULE = '''
 import torch
 from dataclasses import dataclass
 from subtractive.inputs.univariate import UnivariateFamily
+from subtractive.numerics.messages import LeafMessage
 
 @dataclass(frozen=True)
 class Cosines(UnivariateFamily):
