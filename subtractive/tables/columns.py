@@ -23,7 +23,7 @@ from subtractive.inputs.embedding import Embedding
 from subtractive.inputs.gaussian import Gaussian
 from subtractive.tables.code_sets import CodeSet
 from subtractive.tables.grids import Grid
-from subtractive.tables.reading import Floats, Values, is_missing
+from subtractive.tables.reading import Floats, RawColumn, Values, is_missing
 from subtractive.tables.transforms import NormalScores, Transform
 
 # Where the code of an atom is if it is at a bound, beyond all codes of other values.
@@ -307,3 +307,17 @@ class States(Column):
 
     def log_abs_det_jacobian(self, values: Values) -> Floats:
         return np.zeros(len(values))
+
+
+def sets_of_cells(column: Column, raw: RawColumn) -> dict[int, CodeSet]:
+    """The codes in which each censored cell of a column is, by row."""
+    sets = {}
+    for row in np.flatnonzero(raw.censored).tolist():
+        assert raw.intervals is not None
+        low, high, low_is_open, high_is_open = raw.intervals[row].tolist()
+        low = column.beside(low, 1) if low_is_open else low
+        sets[row] = column.between(low, column.beside(high, -1) if high_is_open else high)
+    for row, values in enumerate([] if raw.choices is None else raw.choices):
+        if values is not None:
+            sets[row] = column.among(values)
+    return sets

@@ -18,7 +18,7 @@ from subtractive.io.html import html_table
 from subtractive.tables.cell_values import Content
 from subtractive.tables.code_sets import CodeSet
 from subtractive.tables.column_types import DataWarning
-from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.columns import Column, Numeric, States, sets_of_cells
 from subtractive.tables.containers import AnyTable, Container, as_objects
 from subtractive.tables.reading import Floats, RawColumn, Table, Values, check_finite
 from subtractive.tables.schema_inference import infer_parts, listed
@@ -158,7 +158,7 @@ class Schema:
                 if not np.isnan(nearest).all():
                     unseen[number] = nearest
                 wrong = _add(self.variables[number], raw, codes[:, number], log_abs_det_jacobian)
-                for row, one in _sets(self.variables[number], raw).items():
+                for row, one in sets_of_cells(self.variables[number], raw).items():
                     wrong[row] = one.is_empty
                     censored.setdefault(row, {})[number] = one
             if bool(wrong.any()):
@@ -318,17 +318,3 @@ def _add(
     )
     codes[new] = own[new]
     return np.asarray(~possible | differs)
-
-
-def _sets(column: Column, raw: RawColumn) -> dict[int, CodeSet]:
-    """The codes in which each censored cell is, by row."""
-    sets = {}
-    for row in np.flatnonzero(raw.censored).tolist():
-        assert raw.intervals is not None
-        low, high, low_is_open, high_is_open = raw.intervals[row].tolist()
-        low = column.beside(low, 1) if low_is_open else low
-        sets[row] = column.between(low, column.beside(high, -1) if high_is_open else high)
-    for row, values in enumerate([] if raw.choices is None else raw.choices):
-        if values is not None:
-            sets[row] = column.among(values)
-    return sets
