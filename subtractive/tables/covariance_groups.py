@@ -108,7 +108,8 @@ def best_group(
         if best is not None and paired_gain(found.scores, best.scores, data.valid.weights) <= 0:
             break
         best, size = found, 2 * size
-    return best
+    assert best is not None
+    return best if len(some.train.x) == rows else _with_all_rows(best, data, seed, budget)
 
 
 def _start(
@@ -137,6 +138,15 @@ def _trained(
             break
         best = found
     return best
+
+
+def _with_all_rows(best: Grouped, data: Data, seed: int, budget: Budget) -> Grouped:
+    """After some steps of all rows: shares that part of them have are off by chance."""
+    mixture = Mixture([deepcopy(member) for member in best.members], weights=best.weights)
+    least, end = PSEUDOCOUNTS[-1], budget.used
+    found = _with_pseudocount(least, mixture, data, LEAST_EPOCHS, seed, budget, end)
+    is_better = paired_gain(found.scores, best.scores, data.valid.weights) > 0
+    return found if is_better else best
 
 
 def _with_pseudocount(

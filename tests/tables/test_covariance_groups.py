@@ -213,3 +213,22 @@ def test_rows_with_all_of_their_numbers_are_sampled_and_completed(fitted):
     assert fitted.sample(given=gaps, random_state=0)["kind"].isin(["x", "y"]).all()
     best = fitted.mode(given=frame.loc[1, list("abcd")].to_dict())
     assert best["kind"] in ("x", "y")
+
+
+def test_shares_are_those_of_all_rows_where_components_are_found_with_part_of_them():
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(random.normal(size=(9000, 2)) @ [[1, 0.9], [0, 0.1]], columns=list("ab"))
+    frame["kind"] = np.array(["x", "y", "z"])[random.integers(0, 3, 9000)]
+    table, weights = read_table(frame), np.ones(len(frame))
+    schema = Schema.of(table, weights, None, "missing")
+    data = Data.of(schema.variables, encode_rows(schema, table, weights), None, 0)
+    group = best_group(data, max_epochs=2, budget=Budget(1000), share=1e-9, seed=0)
+    assert group is not None
+    assert group.num_components * 256 < len(frame)  # components of part of the rows
+    place, shares = schema.place["kind"], np.array(group.weights)
+    for state, kind in enumerate(schema.column("kind").values):
+        row = torch.full((1, 3), torch.nan, dtype=torch.float64)
+        row[0, place] = state
+        found = [member.log_prob(row).exp().item() for member in group.members]
+        # A part of 4,096 rows would be off by .007 in the root mean square.
+        assert shares @ found == pytest.approx((frame["kind"] == kind).mean(), abs=5e-4)
