@@ -24,6 +24,12 @@ EXCESS, LEAST_EXCESS, OUTERMOST = 1.5, 0.05, 0.6
 # fewer on a coarse grid, whose last value is seldom missing. It is no better than a round bound
 # that is as near or, if the grid is not coarse, nearer than a share of the range of these rows.
 GAPS, GAPS_ON_GRID, NEAR_RANGE = 8.0, 3.0, 0.1
+# Zero is an end of positive numbers whose upper half is so many times as wide as the lower one, if
+# some are so many spreads from it or nearer; the spread is this share of their range at least.
+SKEW, NEAR_ZERO, LEAST_SPREAD = 1.2, 3.0, 0.05
+# Numbers on a grid are spread evenly if there are so many of them, with so many rows each, that a
+# chi-squared test does not reject it at this level: they end where they do.
+FLAT_VALUES, FLAT_ROWS, FLAT_CHANCE = 8, 3.0, 0.01
 
 
 Rounds: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]  # below and above
@@ -59,7 +65,7 @@ def find_bounds(
             inside = sign * bound >= mirrored.values[-1]
             if inside and missed >= MISSED_ROWS[is_alone] and not math.isfinite(ends[k]):
                 ends[k] = bound
-        is_list = grid is not None and grid.levels  # which nothing is beyond anyway
+        is_list = grid is not None and bool(grid.levels)  # which nothing is beyond anyway
         missed = rest.counts.sum() * _tail(float(mirrored.values[-1]) - sign * middle, spread)
         has_end = missed >= MISSED_ROWS[False] and not is_list
         end = _end(mirrored, None if grid is None else grid.step) if has_end else None
@@ -67,7 +73,30 @@ def find_bounds(
             ends[k], passable[k] = sign * end.value + 0.0, True
             if grid is not None:
                 ends[k] = grid.floor(ends[k]) if sign > 0 else grid.ceil(ends[k])
+        is_skewed = not is_list and right - middle > SKEW * (middle - left)
+        if sign < 0 and is_skewed and math.isinf(ends[k]) and _is_near_zero(rest, spread):
+            ends[k], passable[k] = 0.0, True
+        outermost = sign * float(mirrored.values[-1])
+        if ends[k] != outermost and grid is not None and _is_flat(rest, grid):
+            ends[k], passable[k] = outermost, True
     return Bounds(ends[0], ends[1], (passable[0], passable[1]))
+
+
+def _is_near_zero(rest: Distinct, spread: float) -> bool:
+    """Whether all numbers are positive, but a model without an end might go below zero."""
+    first, last = rest.values[[0, -1]]
+    return bool(0 <= first <= NEAR_ZERO * max(spread, LEAST_SPREAD * (last - first)))
+
+
+def _is_flat(rest: Distinct, grid: Grid) -> bool:
+    """Whether all places of a grid between the ends have about as many rows, as days of months."""
+    number = 1 if grid.levels else round((rest.values[-1] - rest.values[0]) / grid.step) + 1
+    rows = float(rest.counts.sum())
+    if number < FLAT_VALUES or rows < FLAT_ROWS * number:
+        return False
+    mean = rows / number
+    squares = float(np.square(rest.counts - mean).sum()) + (number - len(rest.values)) * mean**2
+    return bool(scipy.special.chdtrc(number - 1, squares / mean) > FLAT_CHANCE)
 
 
 def _mirrored(rest: Distinct) -> Distinct:

@@ -123,3 +123,51 @@ def test_a_schema_with_ends_is_described_and_made_again():
     assert schema_from(data).variables == schema.variables
     del data["variables"][0]["passable"]
     assert schema_from(data).variables[0].passable == (False, False)
+
+
+SKEWED = {  # positive, with a spread that a curve without an end would carry below zero
+    "cholesterol": lambda random, n: 120 + 1650 * random.beta(2.0, 10, n),
+    "whole prices": lambda random, n: (20 + random.gamma(2, 15, n)).round(),
+}
+
+
+@pytest.mark.parametrize("draw", SKEWED.values(), ids=SKEWED)
+def test_skewed_positive_numbers_stay_positive(draw):
+    values = draw(np.random.default_rng(0), 300)
+    schema = schema_of(values)
+    column = schema.column("x")
+    assert "hardly anything below 0" in schema.reasons["x"]
+    assert column.passable == (True, False)
+    frame = pd.DataFrame({"x": values, "y": values + 1 + np.random.default_rng(1).random(300)})
+    model = quick(structure="binary").fit(frame)
+    assert (model.sample(5000, random_state=0)["x"] >= 0).all()
+    below = model.score_samples(frame.head(1).assign(x=-5.0))
+    assert np.isfinite(below).all()
+    assert below < model.score_samples(frame.head(1))
+
+
+def test_whole_numbers_that_are_spread_evenly_end_where_they_do():
+    days = pd.date_range("2021-01-01", periods=151).day.to_numpy().astype(float)
+    column = schema_of(days).column("x")
+    assert (column.grid.ceil(column.low), column.grid.floor(column.high)) == (1.0, 31.0)
+    bell = np.random.default_rng(0).normal(16, 5, 151).round().clip(1, 31)
+    assert schema_of(bell).column("x").high == np.inf
+    few = np.random.default_rng(0).integers(0, 200, 151).astype(float)
+    assert schema_of(few).column("x").passable[1] is False
+
+
+def test_a_number_on_a_bound_that_no_row_had_is_scored_and_filled_beside():
+    random = np.random.default_rng(0)
+    share = random.gamma(0.7, 1.0, 400)
+    frame = pd.DataFrame({"share": share, "other": share + random.normal(0, 0.3, 400)})
+    model = quick(structure="binary").fit(frame)
+    assert model.schema_.column("share").passable == (False, False)
+    on_bound = pd.DataFrame({"share": [0.0], "other": [0.1]})
+    least = pd.DataFrame({"share": [share.min()], "other": [0.1]})
+    scores = [float(model.score_samples(rows)[0]) for rows in (on_bound, least)]
+    assert np.isfinite(scores).all()
+    assert scores[0] > scores[1] - 30
+    filled = model.impute(on_bound.assign(other=np.nan))
+    assert filled["share"].tolist() == [0.0]
+    assert np.isfinite(filled["other"]).all()
+    assert np.isneginf(model.score_samples(on_bound.assign(share=-1e-3))).all()

@@ -37,7 +37,7 @@ OFFSETS = {
 def test_a_grid_with_an_offset_is_found_and_stated(values, step, words):
     schema = schema_of(values)
     assert schema.column("x").grid.step == pytest.approx(step, rel=1e-12)
-    assert schema.reasons["x"].endswith(words)
+    assert words in schema.reasons["x"]
 
 
 @pytest.mark.parametrize("name", ["halves", "prices", "negative"])
