@@ -32,6 +32,8 @@ _FARTHEST = 1e6
 # Numbers are far from those of training if their codes are so large, or if they are outside the
 # range of training by this share of it.
 FAR, FAR_BEYOND = 5.0, 0.5
+# Numbers that differ by this share of them are the same state.
+ROUNDING = 1e-6
 # No Gaussian of a column is narrower than this share of the column's spread.
 LEAST_SCALE = 0.01
 
@@ -148,8 +150,8 @@ class Numeric(Column):
 
     def encode(self, values: Values) -> Floats:
         with np.errstate(all="ignore"):
-            codes = self.transform.forward(np.asarray(values, dtype=np.float64))
-        codes = np.clip(codes, -_FARTHEST, _FARTHEST)  # a bound itself would be infinite
+            codes = self.transform.forward(self._off_bounds(values))
+        codes = np.clip(codes, -_FARTHEST, _FARTHEST)
         for atom, code in zip(self.atoms, self.atom_codes, strict=True):
             codes = np.where(codes == code, np.nextafter(codes, np.inf), codes)
             codes = np.where(values == atom, code, codes)
@@ -175,13 +177,14 @@ class Numeric(Column):
 
     def possible(self, values: Values) -> npt.NDArray[np.bool_]:
         below, above = self.passable
-        inside = ((values >= self.low) | below) & ((values <= self.high) | above)
+        first, last = self._bounds
+        inside = ((values >= first) | below) & ((values <= last) | above)
         return np.asarray(np.isnan(values) | inside | np.isin(values, self.atoms))
 
     def log_abs_det_jacobian(self, values: Values) -> Floats:
         counts = ~np.isnan(values) & ~np.isin(values, self.atoms) & self.possible(values)
         with np.errstate(all="ignore"):
-            logs = self.transform.log_abs_det_jacobian(np.asarray(values, dtype=np.float64))
+            logs = self.transform.log_abs_det_jacobian(self._off_bounds(values))
         return np.where(counts, logs, 0.0)
 
     def window(self, low: float, high: float) -> tuple[float, float]:
@@ -221,6 +224,27 @@ class Numeric(Column):
     def among(self, values: Values) -> CodeSet:
         windows = [self.window(value, value) for value in np.unique(values).tolist()]
         return CodeSet(intervals=tuple(w for w in windows if w[0] < w[1]))
+
+    @property
+    def _bounds(self) -> tuple[float, float]:
+        """The bounds themselves, which ``low`` and ``high`` are just inside of."""
+        ends = np.array([self.low, self.high], dtype=np.float32)
+        first, last = np.nextafter(ends, np.array([-np.inf, np.inf], dtype=np.float32)).tolist()
+        return min(first, self.low), max(last, self.high)
+
+    def _off_bounds(self, values: Values) -> Floats:
+        """Numbers (n,) of which those on a bound, where codes are infinite, are beside it.
+
+        They are where codes are by one beyond those of training.
+        """
+        x = np.asarray(values, dtype=np.float64)
+        if self.grid is not None or not isinstance(self.transform, NormalScores):
+            return x
+        first, last = self.transform.inverse(
+            self.transform.breaks[[0, -1]] + np.array([-1.0, 1.0])
+        )
+        x = np.where((x <= self.low) & (x >= self._bounds[0]), first, x)
+        return np.where((x >= self.high) & (x <= self._bounds[1]), last, x)
 
     def _edge(self, value: float, end: int) -> float:
         """The code at which the cell of a value begins (0) or ends (1), with its atom in it."""
@@ -272,7 +296,18 @@ class States(Column):
 
     def encode(self, values: Values) -> Floats:
         state = self._state
-        return np.array([state.get(value, math.nan) for value in values.tolist()], dtype=float)
+        codes = np.array([state.get(value, math.nan) for value in values.tolist()], dtype=float)
+        unknown = np.isnan(codes)
+        if self.kind == "continuous" and values.dtype.kind == "f" and bool(unknown.any()):
+            codes[unknown] = self._nearly(values[unknown])
+        return codes
+
+    def _nearly(self, values: Values) -> Floats:
+        """Codes (n,) of numbers that are a state but for rounding, such as to single precision."""
+        numbers = np.array(self.values, dtype=np.float64)
+        nearest = np.abs(values[:, None] - numbers).argmin(1)
+        error = np.abs(values - numbers[nearest])
+        return np.where(error <= ROUNDING * np.abs(numbers[nearest]), nearest, math.nan)
 
     def unknown(self, values: Values) -> npt.NDArray[np.bool_]:
         """Where values (n,) are none of the states."""

@@ -75,3 +75,16 @@ def test_unseen_numbers_are_refused_where_values_must_be_known():
     strict.fit(frame_of(600, 0))
     with pytest.raises(ValueError, match="not among its 6"):
         strict.mean(given={"age": 19})
+
+
+def test_numbers_that_differ_by_rounding_are_the_same_state():
+    random = np.random.default_rng(0)
+    rate = random.choice([1.8, 3.0999999046325684, 10.6], 300)
+    frame = pd.DataFrame({"rate": rate, "y": random.normal(size=300) + rate})
+    model = sub.SubtractiveMixture(effort=1, random_state=0).fit(frame)
+    exact = model.probability({"rate": [3.0999999046325684]})
+    assert model.probability({"rate": [3.1]}) == pytest.approx(exact, abs=1e-15)
+    single = frame.assign(rate=frame["rate"].astype(np.float32).astype(float))
+    assert model.score_samples(single) == pytest.approx(model.score_samples(frame), abs=1e-12)
+    with pytest.raises(ValueError, match="not among its 3 categories"):
+        model.probability({"rate": [3.11]})
