@@ -6,7 +6,9 @@
 A table is NAME_train.csv.gz with NAME_test.csv.gz, or NAME.csv(.gz), of which a tenth is held
 out. C2ST, shape and trend are SDMetrics' (see benchmarks/peers/table_metrics.py), in an
 environment of its own: python -m venv benchmarks/.tables, and there pip install sdmetrics
-xgboost-cpu. Without it they are left out. Every run is added to benchmarks/records/tables.json.
+xgboost-cpu. Without it they are left out. Models are efforts of ours, and copula, gmm, nsf (see
+benchmarks/table_baselines.py), arf and tvae; the last two need arfpy and ctgan there, too, and
+nsf needs zuko here. Every run is added to benchmarks/records/tables.json.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -26,15 +27,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy.special import ndtr, ndtri
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.metrics import r2_score, roc_auc_score
-from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import subtractive as sub
 from benchmarks.recording import keep
+from benchmarks.table_baselines import BASELINES
 
 FOLDER = Path(__file__).parent
 RECORDS = FOLDER / "records" / "tables.json"
@@ -55,7 +55,6 @@ CATEGORIES = {
     "adult": "workclass,education,marital.status,occupation,relationship,race,sex,native.country,"
     "income",
 }
-Sampler = Callable[[int, int], pd.DataFrame]  # of a number of rows and a seed
 FEW = 30  # whole numbers of so few values are categories, if the table does not say otherwise
 NEAREST_ROWS = 2000
 
@@ -79,59 +78,6 @@ def categories_of(frame: pd.DataFrame) -> list[str]:
         if not pd.api.types.is_numeric_dtype(frame[name])
         or (frame[name].nunique() <= FEW and bool((frame[name] % 1 == 0).all()))
     ]
-
-
-def fit_ours(effort: str | float) -> Callable[[pd.DataFrame, int], tuple[Sampler, Any]]:
-    """Our estimator with an effort."""
-
-    def fit(train: pd.DataFrame, seed: int) -> tuple[Sampler, Any]:
-        model = sub.SubtractiveMixture(effort=effort, random_state=seed).fit(train)
-        return lambda count, seed: model.sample(count, random_state=seed), model
-
-    return fit
-
-
-def fit_copula(train: pd.DataFrame, seed: int) -> tuple[Sampler, None]:
-    """A Gaussian copula: the correlations of normal scores, and the columns' own quantiles."""
-    columns = {name: np.sort(train[name].to_numpy()) for name in train}
-    ranks = train.apply(lambda column: column.rank(method="first") - 0.5) / len(train)
-    covariance = np.corrcoef(ndtri(ranks.to_numpy()).T)
-
-    def sample(count: int, seed: int) -> pd.DataFrame:
-        random = np.random.default_rng(seed)
-        uniform = ndtr(random.multivariate_normal(np.zeros(len(columns)), covariance, count))
-        places = np.minimum((uniform * len(train)).astype(int), len(train) - 1)
-        return pd.DataFrame(
-            {name: values[places[:, k]] for k, (name, values) in enumerate(columns.items())}
-        )
-
-    return sample, None
-
-
-def fit_gmm(train: pd.DataFrame, seed: int) -> tuple[Sampler, None]:
-    """A full-covariance Gaussian mixture of standardised numbers; categories are rounded codes."""
-    codes = {
-        name: pd.Categorical(train[name]) for name in train if train[name].dtype.kind not in "if"
-    }
-    numbers = train.assign(**{name: column.codes for name, column in codes.items()})
-    scaler = StandardScaler().fit(numbers)
-    mixture = GaussianMixture(32, reg_covar=1e-3, random_state=seed)
-    mixture.fit(scaler.transform(numbers))
-
-    def sample(count: int, seed: int) -> pd.DataFrame:
-        mixture.random_state = seed
-        drawn = scaler.inverse_transform(mixture.sample(count)[0])
-        frame = pd.DataFrame(drawn, columns=list(train))
-        for name in frame:
-            if name in codes:
-                levels = codes[name].categories
-                places = frame[name].round().clip(0, len(levels) - 1).astype(int)
-                frame[name] = levels.to_numpy()[places]
-            elif bool((train[name] % 1 == 0).all()):
-                frame[name] = frame[name].round()
-        return frame
-
-    return sample, None
 
 
 def detection(train: pd.DataFrame, drawn: pd.DataFrame, names: list[str]) -> dict[str, float]:
@@ -208,17 +154,20 @@ def run(name: str, model: str, seed: int, options: argparse.Namespace) -> dict[s
     """All figures of one model of one table."""
     train, test = read(options.data, name)
     names = CATEGORIES[name].split(",") if name in CATEGORIES else categories_of(train)
-    baselines = {"copula": fit_copula, "gmm": fit_gmm}
-    start = time.process_time()
-    sample, ours = baselines.get(model, fit_ours(model))(train, seed)
     record: dict[str, Any] = {"table": name, "model": model, "seed": seed}
-    record["cpu seconds"] = round(time.process_time() - start, 1)
-    if ours is not None:
+    if model in BASELINES:
+        fitted = BASELINES[model](train, names, seed)
+        record["cpu seconds"] = round(fitted.seconds, 1)
+        drawn = fitted.sample(len(train), seed)
+    else:
+        start = time.process_time()
+        ours = sub.SubtractiveMixture(effort=model, random_state=seed).fit(train)
+        record["cpu seconds"] = round(time.process_time() - start, 1)
         record["parameters"] = sum(p.numel() for p in ours.density_.parameters())
         nats = ours.score(test)
         record["log-likelihood"] = nats
         record["bits per column"] = -nats / math.log(2) / train.shape[1]
-    drawn = sample(len(train), seed)
+        drawn = ours.sample(len(train), random_state=seed)
     record |= detection(train, drawn, names)
     target = options.target or train.columns[-1]
     record |= usefulness(drawn, train, test, target, names)

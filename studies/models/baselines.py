@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from sklearn.exceptions import ConvergenceWarning
@@ -56,14 +56,45 @@ def fit_mixture(splits: Splits, sizes: tuple[int, ...], seed: int) -> dict[str, 
     return evaluate(lambda x: torch.from_numpy(scores(x.double().numpy())), splits) | facts
 
 
+class TrainedFlow(NamedTuple):
+    """A flow that has learned, and the rows by which it was standardised."""
+
+    flow: nn.Module
+    rows: Tensor
+    facts: dict[str, Any]
+
+    @property
+    def log_prob(self) -> LogProb:
+        """log p of rows in their own units, the flow seeing standardised ones."""
+        centre, scale = _units(self.rows)
+        log_volume = scale.double().log().sum()
+        return lambda x: self.flow().log_prob((x - centre) / scale) - log_volume
+
+    def sample(self, count: int) -> Tensor:
+        """Rows (count, d) in their own units."""
+        centre, scale = _units(self.rows)
+        drawn: Tensor = self.flow().sample((count,))
+        return drawn * scale + centre
+
+
 def fit_flow(
     kind: str, splits: Splits, schedule: Schedule, *, hidden: tuple[int, ...], seed: int
 ) -> dict[str, Any]:
+    """The scores of a flow of zuko."""
+    trained = train_flow(kind, splits, schedule, hidden=hidden, seed=seed)
+    return evaluate(trained.log_prob, splits) | trained.facts
+
+
+def train_flow(
+    kind: str, splits: Splits, schedule: Schedule, *, hidden: tuple[int, ...], seed: int
+) -> TrainedFlow:
     """A flow of zuko by Adam, stopped early, the best epoch by validation kept."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)  # zuko draws its weights from the global generator
         flow = make_flow(kind, splits.train.shape[1], hidden).to(splits.train.device)
-    log_prob = _standardised(flow, splits.train)
+    facts: dict[str, Any] = {"parameters": sum(p.numel() for p in flow.parameters())}
+    trained = TrainedFlow(flow, splits.train, facts)
+    log_prob = trained.log_prob
     optimizer = torch.optim.Adam(flow.parameters(), lr=schedule.learning_rate)
     decay = CosineAnnealingLR(optimizer, schedule.epochs, schedule.learning_rate / 100)
     generator = torch.Generator().manual_seed(seed)
@@ -80,9 +111,8 @@ def fit_flow(
         elif epoch - best_epoch >= PATIENCE:
             break
     flow.load_state_dict(state)
-    count = sum(parameter.numel() for parameter in flow.parameters())
-    facts = {"parameters": count, "epochs": epoch, "best_epoch": best_epoch}
-    return evaluate(log_prob, splits) | facts
+    facts |= {"epochs": epoch, "best_epoch": best_epoch}
+    return trained
 
 
 def make_flow(kind: str, size: int, hidden: tuple[int, ...]) -> nn.Module:
@@ -113,9 +143,7 @@ def step(flow: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> Non
         optimizer.step()
 
 
-def _standardised(flow: nn.Module, rows: Tensor) -> LogProb:
-    """log p of rows in their own units, the flow seeing standardised ones."""
-    centre, scale = rows.mean(0), rows.std(0)
-    scale = torch.where(scale > 0, scale, 1.0)
-    log_volume = scale.double().log().sum()
-    return lambda x: flow().log_prob((x - centre) / scale) - log_volume
+def _units(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The centres and scales (d,) by which rows are standardised."""
+    scale = rows.std(0)
+    return rows.mean(0), torch.where(scale > 0, scale, 1.0)
