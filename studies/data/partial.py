@@ -15,6 +15,10 @@ import numpy as np
 from studies.data.patches import SEED, dequantised, read_redrawn
 from studies.data.splits import Array, Splits, as_splits, cut_tail, existing, standardised
 
+# The share of rows that the most frequent value of a continuous column may have, and the
+# correlation above which two columns are the same.
+MOST_FREQUENT, SAME_COLUMN = 0.01, 0.9999
+
 
 def read_patches(folder: Path) -> Splits:
     """8 x 8 patches of the BSDS300 images, which come as bytes.
@@ -58,12 +62,44 @@ def read_power_part(folder: Path) -> Splits:
 
 def read_table(name: str, folder: Path) -> Splits:
     """A regression table as a joint density: its first test mask, a tenth of the rest held out."""
+    parts = _cut_table(name, folder)
+    note = f"{name}, all columns with the target, usual test rows"
+    return as_splits(standardised(parts, by=parts[0]), note)
+
+
+def read_continuous(name: str, folder: Path) -> Splits:
+    """The columns of a regression table that have a density, cut like :func:`read_table`."""
+    train, valid, test = _cut_table(name, folder)
+    kept = continuous_columns(train)
+    parts = standardised((train[:, kept], valid[:, kept], test[:, kept]), by=train[:, kept])
+    return as_splits(parts, f"{name}, its {len(kept)} continuous columns, usual test rows")
+
+
+def continuous_columns(rows: Array) -> list[int]:
+    """The columns without a frequent value that do not repeat an earlier one in another unit.
+
+    A value that returns, or a multiple of another column, makes likelihoods as large as one likes.
+
+    >>> steps = np.linspace(0, 1, 1000)
+    >>> continuous_columns(np.stack([steps, steps.round(1), 3 * steps + 1, steps**2], 1))
+    [0, 3]
+    """
+    kept: list[int] = []
+    for column, values in enumerate(rows.T.astype(np.float64)):
+        most = np.unique(values, return_counts=True)[1].max()
+        if most <= MOST_FREQUENT * len(values) and not any(
+            abs(np.corrcoef(values, rows[:, other])[0, 1]) > SAME_COLUMN for other in kept
+        ):
+            kept.append(column)
+    return kept
+
+
+def _cut_table(name: str, folder: Path) -> tuple[Array, Array, Array]:
     path = existing(folder, (f"tabular/{name}.npz", f"{name}.npz"), name)
     with np.load(path) as arrays:
         is_test = arrays["test_mask_0"].astype(bool)
         train, valid = cut_tail(_shuffled(arrays["x"][~is_test]))
-        parts = standardised((train, valid, arrays["x"][is_test]), by=train)
-    return as_splits(parts, f"{name}, all columns with the target, usual test rows")
+        return train, valid, arrays["x"][is_test]
 
 
 def _shuffled(rows: Array) -> Array:
@@ -78,4 +114,6 @@ READERS: dict[str, Callable[[Path], Splits]] = {
     "kin40k": partial(read_table, "kin40k"),
     "protein": partial(read_table, "protein"),
     "pumadyn32nm": partial(read_table, "pumadyn32nm"),
+    "parkinsons": partial(read_continuous, "parkinsons"),
+    "sml": partial(read_continuous, "sml"),
 }

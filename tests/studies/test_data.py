@@ -154,7 +154,7 @@ def test_foreign_files_are_refused_by_their_shapes(tmp_path, random):
 
 
 def test_sets_are_known_by_name_and_need_a_folder():
-    assert len(SETS) == 12
+    assert len(SETS) == 14
     with pytest.raises(ValueError, match=r"there is no set 'moons': choose from power, gas"):
         load_real("moons", "folder")
     with pytest.raises(ValueError, match="Name it with --data DIR"):
@@ -205,6 +205,21 @@ def test_tables_are_cut_by_their_mask_and_scaled_by_training_rows(tmp_path, rand
     np.testing.assert_allclose(train.mean(0), 0, rtol=0, atol=1e-6)
     np.testing.assert_allclose(train.std(0), [1, 1, 0], rtol=1e-6, atol=1e-6)
     assert splits.head(7).shapes == ((7, 3), (4, 3), (7, 3))
+
+
+def test_columns_with_frequent_values_or_in_other_units_have_no_density(tmp_path, random):
+    first, second = random.normal(size=(2, 2000))
+    rows = np.stack([first.round(1), first, 3 - 2 * first, second, np.where(first > 2, 0, second)])
+    mask = np.arange(2000) % 10 == 0
+    np.savez(tmp_path / "sml.npz", x=rows.T.astype(np.float32), test_mask_0=mask)
+    splits = load_real("sml", str(tmp_path))
+    assert splits.shapes == ((1620, 2), (180, 2), (200, 2))
+    train = splits.train.double()
+    np.testing.assert_allclose(train.std(0, correction=0), 1, rtol=1e-6, atol=0)
+    expected = (first[mask], second[mask])
+    for column, values in zip(splits.test.numpy().T, expected, strict=True):
+        assert np.corrcoef(column, values)[0, 1] == pytest.approx(1, abs=1e-9)
+    assert "its 2 continuous columns" in splits.note
 
 
 def test_binary_sets_come_from_packed_bits_or_text(tmp_path, random):
