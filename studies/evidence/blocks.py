@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from studies.evidence import binary_blocks, distillation_blocks, paper_blocks
+from studies.evidence import binary_blocks, distillation_blocks, paper_blocks, real_data_blocks
 from studies.evidence.pages import Block, Picture
 
 BLOCKS: Mapping[str, Block] = {
     **paper_blocks.BLOCKS,
     **distillation_blocks.BLOCKS,
     **binary_blocks.BLOCKS,
+    **real_data_blocks.BLOCKS,
 }
 PICTURES: Mapping[str, Picture] = {
     "ring-components.png": Picture("ring/ours", "ring"),
