@@ -29,7 +29,7 @@ import torch
 from scipy.sparse.csgraph import minimum_spanning_tree
 
 import subtractive as sub
-from benchmarks.quality import DATA, gmm, load
+from benchmarks.continuous_sets import DATA, gmm, load
 from benchmarks.recording import Record, keep
 from studies.data.binary import SETS, load_binary
 from studies.data.splits import Splits
@@ -94,7 +94,7 @@ def ours(name: str, rows: Splits, effort: str, seed: int) -> Record:
 
 def mixtures(name: str, rows: Splits) -> Record:
     """The best Gaussian mixture by validation, and the time of them all."""
-    found = [gmm(rows, covariance, 1)[0] for covariance in ("full", "diag")]
+    found = [gmm(rows, covariance) for covariance in ("full", "diag")]
     best = max(found, key=lambda result: result.valid)
     return {
         "set": name,

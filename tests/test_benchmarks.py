@@ -2,10 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
-from benchmarks import defaults, summary
+from benchmarks import continuous_sets, defaults, summary
 from benchmarks.recording import keep
 
 
@@ -38,3 +39,16 @@ def test_chow_liu_trees_sum_to_one_and_copies_are_joined():
     joint = tree.log_prob(every).exp()
     pair = joint[(every[:, 1] == 1) & (every[:, 3] == 1)].sum()
     assert pair == pytest.approx(((x[:, 1] == 1).sum() + 0.1) / 200.4)
+
+
+def test_sets_are_in_units_of_their_training_rows_and_mixtures_are_chosen_by_validation(tmp_path):
+    random = np.random.default_rng(0)
+    parts = {name: 3 + 5 * random.normal(size=(200, 2)) for name in ("train", "valid", "test")}
+    (tmp_path / "synthetic2d").mkdir()
+    np.savez(tmp_path / "synthetic2d" / "round_continuous.npz", **parts)
+    rows = continuous_sets.load("round", tmp_path, num_patches=0)
+    np.testing.assert_allclose(rows.train.mean(0), 0, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(rows.train.std(0, correction=0), 1, rtol=1e-6, atol=0)
+    found = continuous_sets.gmm(rows, "full")
+    assert found.note == "4 comp."  # more of them overfit 200 rows of one Gaussian
+    assert found.test == pytest.approx(-1 - np.log(2 * np.pi), abs=0.3)
