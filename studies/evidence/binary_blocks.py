@@ -10,11 +10,12 @@ from studies.data.binary import SETS
 from studies.evidence.formats import number, spread, table, tests
 from studies.evidence.pages import Block
 from studies.evidence.store import Store
-from studies.models.kinds import COMPLEX, MPC, MPC2, NPC2, SQUARES
+from studies.models.kinds import MPC
+from studies.real_data.debd import LONGER, MODELS
 from studies.real_data.em import ADAM, EM, ROOT, SQUARED, chosen, difference_rows
 
 GROUP = "debd/ours"
-MODELS = (MPC, MPC2, NPC2, SQUARES, COMPLEX)
+ADDITIVE = (MPC, LONGER)
 
 
 def binary_table(store: Store) -> str:
@@ -40,7 +41,7 @@ def binary_summary(store: Store) -> str:
             for model in MODELS
             if (group := store.select(GROUP, set=name, tree=tree, model=model))
         }
-        ahead += max(medians, key=lambda model: medians[model]) not in (MPC, MPC2)
+        ahead += max(medians, key=lambda model: medians[model]) not in ADDITIVE
     seeds = len({r.run["seed"] for r in records})
     return (
         f"{len(records)} runs on {len(names)} of {len(SETS)} sets ({', '.join(names)}), at most "
