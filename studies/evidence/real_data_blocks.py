@@ -33,6 +33,7 @@ GROUP = "real-data/ours"
 TWINS = {FRAMES: MPC_FRAMES, TREES: ADDITIVE}
 CONFIDENCE = 0.95
 AHEAD, BEHIND, UNDECIDED = "ahead", "behind", "undecided"
+NO_PAIR = "*No pair of models is recorded yet.*"
 
 
 class Pair(NamedTuple):
@@ -94,7 +95,8 @@ def pairs_table(store: Store) -> str:
         facts = [pair.name, status(pair.name), pair.squares, pair.against, mean, ends]
         rows.append([*facts, f"{won} of {len(pair.gains)}"])
     columns = ["set", "development or confirmation", "squares", "against", "mean difference"]
-    return table([*columns, f"{100 * CONFIDENCE:.0f} % interval", "seeds won"], rows)
+    columns += [f"{100 * CONFIDENCE:.0f} % interval", "seeds won"]
+    return table(columns, rows) if rows else NO_PAIR
 
 
 def verdict(store: Store) -> str:
@@ -107,7 +109,7 @@ def verdict(store: Store) -> str:
         for opponent, some in (("their additive twins", twins), ("the flow", flows))
         if some
     ]
-    return "\n".join(lines) or "*No pair of models is recorded yet.*"
+    return "\n".join(lines) or NO_PAIR
 
 
 def counts(some: Sequence[Pair]) -> str:

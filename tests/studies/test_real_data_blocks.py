@@ -108,7 +108,9 @@ def test_runs_with_other_settings_than_the_recipes_do_not_count(tmp_path):
     write(tmp_path, "power-subset", frames, [1.5])
     (line,) = lines_of("table", Store(tmp_path))
     assert "| 1.500 |" in line
-    assert BLOCKS["real-data/verdict"](Store(tmp_path)) == "*No pair of models is recorded yet.*"
+    for name in ("pairs", "verdict"):
+        said = BLOCKS[f"real-data/{name}"](Store(tmp_path))
+        assert said == "*No pair of models is recorded yet.*"
 
 
 def test_without_records_the_page_says_so(tmp_path):
