@@ -37,6 +37,9 @@ EXPERIMENTS = {
         "paper.separation", "unique disjointness: small as a square, huge as a sum"
     ),
     "cost": Entry("paper.cost", "time and memory of c(x) and Z against batch size and K"),
+    "training-cost": Entry(
+        "paper.training_cost", "time and memory of the parts of a training step, set by set"
+    ),
     "uci": Entry(
         "paper.uci",
         "the main table: five continuous sets, grids, repetitions, flows",
@@ -44,7 +47,7 @@ EXPERIMENTS = {
     ),
     "debd": Entry(
         "real_data.debd",
-        "binary sets: MPC, MPC², NPC², sums of squares and complex weights",
+        "binary sets: sums by EM, and squares that begin at their square roots",
         needs_data=True,
     ),
     "em": Entry(

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from studies.evidence import binary_blocks, distillation_blocks, paper_blocks, real_data_blocks
+from studies.evidence import (
+    binary_blocks,
+    cost_blocks,
+    distillation_blocks,
+    paper_blocks,
+    real_data_blocks,
+)
 from studies.evidence.pages import Block, Picture
 
 BLOCKS: Mapping[str, Block] = {
     **paper_blocks.BLOCKS,
+    **cost_blocks.BLOCKS,
     **distillation_blocks.BLOCKS,
     **binary_blocks.BLOCKS,
     **real_data_blocks.BLOCKS,
@@ -21,5 +28,6 @@ PICTURES: Mapping[str, Picture] = {
     "overflow.png": Picture("overflow/ours", "partition"),
     "separation.png": Picture("separation/ours", "separation"),
     "cost.png": Picture("cost/ours", "cost"),
+    "training-cost.png": Picture("training-cost/ours", "training-cost"),
     "weights.png": Picture("weights/ours", "weights"),
 }

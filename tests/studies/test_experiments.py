@@ -22,6 +22,7 @@ from studies.paper.separation import Separation
 from studies.paper.splines import Splines
 from studies.paper.synthetic_continuous import SyntheticContinuous
 from studies.paper.synthetic_discrete import SyntheticDiscrete
+from studies.paper.training_cost import TrainingCost
 from studies.paper.weights import Weights
 from studies.registry import EXPERIMENTS
 
@@ -46,7 +47,23 @@ TINY = {
     "splines": Splines(orders=(0, 2), bases=(5,), pairs=2),
     "separation": Separation(edges=(1, 3, 20), vertices=(8, 30), degree=3, enumerated=8),
     "cost": Cost(
-        num_variables=4, batches=(4, 8), units=(2, 4), fixed_units=2, fixed_batch=4, budget=0.0
+        num_variables=4,
+        trees=2,
+        batches=(4, 8),
+        units=(2, 4),
+        fixed_units=2,
+        fixed_batch=4,
+        budget=0.0,
+    ),
+    "training-cost": TrainingCost(
+        sets=("gas", "bsds300"),
+        trees=2,
+        num_bases=6,
+        units=2,
+        batch=4,
+        most_units=3,
+        most_rows=8,
+        budget=0.0,
     ),
     "orthonormal": Orthonormal(units=2, seeds=(0, 1), epochs=1, batch_size=1078),
     "digits": DigitsExperiment(
@@ -58,7 +75,7 @@ TINY = {
         epochs=1,
         batch_size=512,
     ),
-    "weights": Weights(rows=300, num_variables=3, num_units=3, num_bases=6, epochs=1),
+    "weights": Weights(rows=300, num_variables=3, units=(3,), num_bases=6, epochs=1),
 }
 
 
@@ -189,9 +206,35 @@ def test_the_square_is_exact_and_small_where_sums_must_be_large(results):
 
 def test_costs_are_positive_and_z_does_not_depend_on_the_batch(results):
     rows = table(results("cost"), "cost")
-    assert all(float(row[name]) > 0 for row in rows for name in ("c ms", "Z ms", "c MiB", "Z MiB"))
+    assert all(float(row[name]) > 0 for row in rows for name in ("c s", "Z s", "c MiB", "Z MiB"))
     memory = {row["Z MiB"] for row in rows if row["model"] == "NPC²" and row["K"] == "2"}
     assert len(memory) == 1
+
+
+def test_training_steps_of_all_sets_are_measured_by_both_settings(results):
+    rows = table(results("training-cost"), "training-cost")
+    assert len(rows) == 8
+    assert {row["variables"] for row in rows} == {"8", "63"}
+    assert all(float(row[name]) > 0 for row in rows for name in ("c s", "Z s", "c MiB", "Z MiB"))
+    best = {(row["set"], row["model"]): row for row in rows if row["settings"] == "best"}
+    assert best["gas", "MPC"]["inputs"] == "Gaussian"
+    assert (best["gas", "MPC"]["batch"], best["gas", "NPC²"]["batch"]) == ("8", "8")
+    assert best["bsds300", "NPC²"]["inputs"] == "spline"
+    assert float(best["bsds300", "NPC²"]["paper's log-likelihood"]) == 128.38
+    assert all(row["K"] == "2" for row in rows if row["settings"] == "same")
+
+
+def test_weights_of_chains_over_tokens_are_shown_too(tmp_path):
+    random = np.random.default_rng(0)
+    (tmp_path / "stories260k").mkdir()
+    for part, count in (("train", 40), ("valid", 10), ("test", 10)):
+        tokens = random.integers(5, size=(count, 4))
+        np.savez(tmp_path / "stories260k" / f"{part}.npz", x=tokens)
+    chosen = TINY["weights"].changed({"sets": "text", "units": 2, "data": str(tmp_path)})
+    squared, monotonic = table(execute(chosen, tmp_path / "out", progress=False), "weights")
+    # Two sums of 2 x 2 weights, and one of 1 x 2.
+    assert (monotonic["weights"], squared["weights"]) == ("10", "36")
+    assert float(monotonic["negative share"]) == 0
 
 
 def test_only_squared_circuits_have_negative_weights(results):
@@ -226,8 +269,8 @@ def test_the_command_line_runs_lists_and_refuses(tmp_path, monkeypatch, capsys):
             "there is no synthetic set 'moons': choose from rings"
         ),
         ("synthetic-discrete", "--set", "shown_units=2", "--out", "c"): "one K for each of 4 sets",
-        ("weights", "--set", "sets=power", "--out", "d"): "there is no file power",
-        ("weights", "--set", "sets=gas", "--out", "e"): "sets are 'henon' and 'power', got 'gas'",
+        ("weights", "--set", "sets=gas", "--out", "d"): "which folder holds the data?",
+        ("weights", "--set", "units=[2, 3]", "--out", "e"): "one K for each of 1 sets",
     }.items():
         assert main([*arguments, "--quiet"]) == 2
         assert message in capsys.readouterr().err

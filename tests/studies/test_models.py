@@ -15,7 +15,7 @@ from studies.models.training import Schedule, train, train_ensemble
 from studies.paper.overflow import outcome, plain_partition
 from studies.paper.spectral_start import nearest_of_rank, start_from_root
 from studies.paper.synthetic_models import Bins, build, load_synthetic, splines_over
-from studies.paper.weights import plain_weights, squared_weights
+from studies.paper.weight_histograms import histogram, normalised, plain_values, products
 
 SIZES = (200, 60, 60)
 
@@ -170,8 +170,28 @@ def test_weights_after_squaring_are_those_of_the_written_out_square():
     with torch.no_grad():
         own = [layer.weights() for layer in circuit.sum_layers]
         written = [layer.weights() for layer in sub.materialise_square(circuit).sum_layers]
-    squared, expected = squared_weights(own), plain_weights(written)
-    torch.testing.assert_close(squared.sort()[0], expected.sort()[0], rtol=1e-10, atol=1e-12)
+    squared, expected = products(normalised(own)), plain_values(normalised(written))
+    assert squared.total == expected.total
+    # Bounds between the weights: rounding does not put one of them on the other side.
+    for bound in (-2.3, -0.7, -0.01, 0.0, 0.013, 0.4, 1.9, 50.0):
+        assert squared.below(bound) == expected.below(bound)
+    assert histogram(squared)["negative"] == histogram(expected)["negative"] > 0
+
+
+def test_a_histogram_of_products_counts_what_lies_between_its_ends():
+    random = np.random.default_rng(0)
+    regions = [np.sort(random.normal(0.3, 1, 80)), np.array([-1.0, 0.0, 0.0, 2.0])]
+    every = np.concatenate([np.outer(region, region).ravel() for region in regions])
+    found = histogram(products(regions))
+    counts, _ = np.histogram(every, found["edges"])
+    assert found["counts"] == counts.tolist()
+    assert found["total"] == len(every)
+    assert found["negative"] == (every < 0).mean()
+    low, high = np.quantile(every, [0.005, 0.995])
+    width = found["edges"][1] - found["edges"][0]
+    assert abs(found["edges"][0] - low) < 2 * width
+    assert abs(found["edges"][-1] - high) < 2 * width
+    assert 0.0 in found["edges"]
 
 
 def test_measures_see_what_a_function_does():
