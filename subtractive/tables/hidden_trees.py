@@ -51,8 +51,9 @@ LEAST_PART = 0.6  # of the time that a member takes, without which it is not beg
 # times as much, tables of few columns get hundreds of states, which blur what columns say of each
 # other.
 WORTHWHILE, LUCK = 1e-3, 1e-3
-# A tree so many nats per column behind another model is given up: more states gain less.
-REACH = 0.07
+# A tree so many nats per column behind another model is given up: more states and members gain
+# less. After a trial, which is short, learning to the end gains more.
+REACH, REACH_OF_TRIAL = 0.07, 0.2
 # Full covariances are mixed in if they gain so many nats per column: their likelihood may be
 # good where samples of them are not. They and the trees have this weight at least, and no row
 # counts for more than such odds, in nats, when they are weighed.
@@ -72,12 +73,24 @@ class HiddenTrees:
     """A search for the best mixture of hidden trees within a budget of time."""
 
     def __init__(
-        self, data: Data, *, rival: Tensor | None, max_epochs: int, seed: int, progress: bool
+        self,
+        data: Data,
+        *,
+        rival: Tensor | None,
+        max_epochs: int,
+        seed: int,
+        progress: bool,
+        has_much_time: bool = False,
     ) -> None:
-        """``rival`` are the scores (n,) of held-out rows by the best model so far."""
+        """``rival`` are the scores (n,) of held-out rows by the best model so far.
+
+        Where there is much time, members are added unless held-out rows lose by it: samples gain
+        by more of them than held-out rows can tell.
+        """
         self.data = data
         self.columns, self.valid, self.rival = data.columns, data.valid, rival
         self.max_epochs, self.seed = max_epochs, seed
+        self.worthwhile = -LUCK if has_much_time else WORTHWHILE
         self.training = TreeTraining(data, max_epochs=max_epochs, seed=seed)
         self.num_rows = self.training.num_rows
         self.broad = broad_component(data.start, self.training.families)
@@ -94,13 +107,15 @@ class HiddenTrees:
         """Double the states while it helps, then add members, until the time is over."""
         self.budget = budget
         with self.bar:
-            self._choose_states()
+            reach = REACH_OF_TRIAL if self.is_large else REACH
+            self._choose_states(reach)
             self._add_covariances()
-            if self._is_hopeless():
+            if self._is_hopeless(reach):
                 return
             if self.is_large and self.budget.left > LEAST_PART * self.epoch:
                 self.members = [self._trained(self.first, 0, is_begun=True)]
-            self._add_members()
+            if not self._is_hopeless(REACH):
+                self._add_members()
 
     @property
     def is_large(self) -> bool:
@@ -114,15 +129,15 @@ class HiddenTrees:
         assert isinstance(tree, MonotonicCircuit)
         return tree
 
-    def _choose_states(self) -> None:
-        """Leave one tree, of as many states as held-out rows ask for."""
+    def _choose_states(self, reach: float) -> None:
+        """Leave one tree, of as many states as held-out rows ask for, while it is in ``reach``."""
         affordable = min(FIRST_STATES, self.num_rows / ROWS_PER_FIRST_STATE)
         states = 2 ** round(math.log2(max(LEAST_STATES, affordable)))
         most = max(states, min(MOST_STATES, self.num_rows // ROWS_PER_STATE))
         worth = WORTH if self.is_large else WORTH_IF_SMALL
         self.members = [self._tried(states)]
         best = self.members[0].scores
-        while 2 * states <= most and not self._is_hopeless():
+        while 2 * states <= most and not self._is_hopeless(reach):
             if worth * self.cost >= self.budget.left:
                 return
             states *= 2
@@ -149,7 +164,7 @@ class HiddenTrees:
             together = log_mean([member.scores for member in self.members])
             if number == 1:
                 self._keep_start(together)
-            elif not self._is_better(together, before, WORTHWHILE):
+            elif not self._is_better(together, before, self.worthwhile):
                 return
 
     def _keep_start(self, together: Tensor) -> None:
@@ -263,10 +278,10 @@ class HiddenTrees:
         """Whether held-out rows prefer scores (n,) to others, by so many nats per column."""
         return paired_gain(scores, others, self.valid.weights) > by * len(self.columns)
 
-    def _is_hopeless(self) -> bool:
+    def _is_hopeless(self, reach: float) -> bool:
         """Whether the tree is so far behind another model that more of it will not do."""
         return self.rival is not None and not self._is_better(
-            self.members[0].scores, self.rival, -REACH
+            self.members[0].scores, self.rival, -reach
         )
 
 

@@ -159,6 +159,7 @@ class ModelSelection:
             max_epochs=self.recipe.max_epochs,
             seed=self.seed,
             progress=self.recipe.progress,
+            has_much_time=self._has_much_time,
         )
         is_best = False
         try:
@@ -171,10 +172,14 @@ class ModelSelection:
             self._by_squares(trees, data)
 
     @property
+    def _has_much_time(self) -> bool:
+        """Whether the user gave more time than a good model needs."""
+        return seconds_of(self.recipe.effort) >= EFFORTS["best"]
+
+    @property
     def _may_square(self) -> bool:
         """Whether there is the time for squares of what sums have learned."""
-        has_time = seconds_of(self.recipe.effort) >= EFFORTS["best"]
-        return has_time and self.recipe.kind == "squared"
+        return self._has_much_time and self.recipe.kind == "squared"
 
     def _by_squares(self, trees: HiddenTrees, data: Data) -> None:
         """Let trees go on as squares, which may subtract, while held-out rows clearly gain."""

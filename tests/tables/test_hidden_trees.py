@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +17,13 @@ from subtractive.learning.history import History
 from subtractive.tables import model_selection, tree_training
 from subtractive.tables.broad_component import BROAD_SHARE
 from subtractive.tables.effort import EFFORTS, Budget, EndOf, seconds_of
-from subtractive.tables.hidden_trees import HiddenTrees
+from subtractive.tables.hidden_trees import (
+    LUCK,
+    MEMBERS,
+    REACH_OF_TRIAL,
+    WORTHWHILE,
+    HiddenTrees,
+)
 from subtractive.tables.schema import Schema
 from subtractive.tables.training_data import Data, encode_rows
 from subtractive.tables.tree_training import TreeTraining
@@ -203,22 +210,23 @@ class Search(SimpleNamespace):
         self.budget.left -= self.cost
         return SimpleNamespace(states=states, scores=self.scores[states])
 
-    def _is_hopeless(self):
-        return False
+    def _is_hopeless(self, reach):
+        return self.rival - self.members[0].scores > reach
 
     def _is_better(self, scores, others, by):
         return scores - others > by
 
 
-def chosen_states(num_rows=20_000, left=2000, scores=(0.0, 0.1, 0.2, 0.3)):
+def chosen_states(num_rows=20_000, left=2000, scores=(0.0, 0.1, 0.2, 0.3), rival=0.0):
     states = (64, 128, 256, 512)
     search = Search(
         num_rows=num_rows,
         budget=SimpleNamespace(left=left),
         seconds=dict(zip(states, (2.0, 3.0, 9.0, 28.0), strict=True)),  # measured on one table
         scores=dict(zip(states, scores, strict=True)),
+        rival=rival,
     )
-    HiddenTrees._choose_states(search)
+    HiddenTrees._choose_states(search, REACH_OF_TRIAL)
     return search.members[0].states
 
 
@@ -230,6 +238,48 @@ def test_states_are_doubled_only_while_there_is_time_for_two_members(seconds, ex
 
 def test_states_are_doubled_only_while_each_has_enough_rows():
     assert [chosen_states(rows) for rows in (1_000, 5_000, 10_000)] == [64, 128, 256]
+
+
+@pytest.mark.parametrize(("rival", "expected"), [(0.1, 512), (0.5, 64)])
+def test_states_are_doubled_unless_another_model_is_far_ahead(rival, expected):
+    assert chosen_states(rival=rival) == expected
+
+
+class Training(Search):
+    """A search whose tree has 0 after its trial and ``end`` to the end, as all other members."""
+
+    num_states, distant, cost, epoch, bar, first = 64, 0.0, 1.0, 1.0, nullcontext(), None
+    _add_members, _keep_start = HiddenTrees._add_members, HiddenTrees._keep_start
+
+    def _choose_states(self, reach):
+        self.members = [SimpleNamespace(scores=torch.zeros(1))]
+
+    def _add_covariances(self):
+        pass
+
+    def _start(self, states, number):
+        pass
+
+    def _trained(self, tree, number, *, is_begun=False):
+        return SimpleNamespace(scores=torch.full((1,), self.end))
+
+
+def num_members(**options):
+    search = Training(**options)
+    HiddenTrees.search(search, SimpleNamespace(left=2000))
+    return len(search.members)
+
+
+@pytest.mark.parametrize(("end", "expected"), [(0.05, 1), (0.15, MEMBERS - 1)])
+def test_a_tree_behind_another_model_is_judged_after_its_training(end, expected):
+    """A trial is short: covariances that had much time are ahead of it, and behind the tree."""
+    assert num_members(end=end, rival=0.19, worthwhile=-LUCK) == expected
+
+
+def test_with_much_time_members_are_added_unless_held_out_rows_lose():
+    """Equal members gain nothing; of the first two, which start differently, one is kept."""
+    assert num_members(end=0.0, rival=0.0, worthwhile=-LUCK) == MEMBERS - 1
+    assert num_members(end=0.0, rival=0.0, worthwhile=WORTHWHILE) == 2
 
 
 def test_trees_that_are_a_little_worse_each_time_are_not_taken():
