@@ -4,9 +4,10 @@
     python -m benchmarks.tables --data . mytable --target y --seeds 0 1 2 3 4
 
 A table is NAME_train.csv.gz with NAME_test.csv.gz, or NAME.csv(.gz), of which a tenth is held
-out. C2ST, shape and trend are SDMetrics' (see benchmarks/peers/table_metrics.py), in an
-environment of its own: python -m venv benchmarks/.tables, and there pip install sdmetrics
-xgboost-cpu. Without it they are left out. Models are efforts of ours, and copula, gmm, nsf (see
+out. Rows with gaps are left out, and dates are days: not all models take them. C2ST, shape and
+trend are SDMetrics' (see benchmarks/peers/table_metrics.py), in an environment of its own:
+python -m venv benchmarks/.tables, and there pip install sdmetrics xgboost-cpu. Without it they
+are left out. Models are efforts of ours, and copula, gmm, nsf (see
 benchmarks/table_baselines.py), arf and tvae; the last two need arfpy and ctgan there, too, and
 nsf needs zuko here. Every run is added to benchmarks/records/tables.json.
 """
@@ -62,12 +63,23 @@ NEAREST_ROWS = 2000
 def read(folder: Path, name: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows of training and of test."""
     if (folder / f"{name}_train.csv.gz").is_file():
-        train, test = (pd.read_csv(folder / f"{name}_{part}.csv.gz") for part in ("train", "test"))
+        parts = [folder / f"{name}_{part}.csv.gz" for part in ("train", "test")]
+        train, test = (plain(pd.read_csv(part)) for part in parts)
         return train, test
     path = next(p for p in (folder / f"{name}.csv", folder / f"{name}.csv.gz") if p.is_file())
-    frame = pd.read_csv(path).sample(frac=1, random_state=1234)
+    frame = plain(pd.read_csv(path)).sample(frac=1, random_state=1234)
     cut = len(frame) // 10
     return frame[cut:].reset_index(drop=True), frame[:cut].reset_index(drop=True)
+
+
+def plain(frame: pd.DataFrame) -> pd.DataFrame:
+    """Without rows with gaps, and with dates as days: what all models and metrics can take."""
+    frame = frame.dropna().reset_index(drop=True)
+    for name in frame.select_dtypes("string"):
+        dates = pd.to_datetime(frame[name], format="ISO8601", errors="coerce")
+        if dates.notna().all():
+            frame[name] = (dates - pd.Timestamp(0)) / pd.Timedelta(days=1)
+    return frame
 
 
 def categories_of(frame: pd.DataFrame) -> list[str]:
