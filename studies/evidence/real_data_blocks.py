@@ -22,6 +22,7 @@ from studies.real_data.real_data import (
     CONFIRMATION,
     FRAMES,
     GROUPED,
+    LARGER,
     MPC_FRAMES,
     RECIPES,
     START,
@@ -103,10 +104,16 @@ def verdict(store: Store) -> str:
     """In how many comparisons squares are ahead, behind, or neither."""
     found = pairs(store)
     twins = [pair for pair in found if pair.against == TWINS[pair.squares]]
+    larger = [pair for pair in found if pair.against == LARGER]
     flows = [pair for pair in found if pair.against == NSF]
+    opponents = (
+        ("their additive twins", twins),
+        ("additive frames of as many parameters", larger),
+        ("the flow", flows),
+    )
     lines = [
         f"- **Squares against {opponent}**, {counts(some)}."
-        for opponent, some in (("their additive twins", twins), ("the flow", flows))
+        for opponent, some in opponents
         if some
     ]
     return "\n".join(lines) or NO_PAIR
@@ -139,7 +146,7 @@ def pairs(store: Store) -> list[Pair]:
             for model, some in grouped(group, lambda run: run["model"]).items()
         }
         for squares, twin in TWINS.items():
-            for against in (twin, NSF):
+            for against in (twin, *([LARGER] if twin == MPC_FRAMES else []), NSF):
                 one, other = scores.get(squares, {}), scores.get(against, {})
                 seeds = sorted(one.keys() & other.keys())
                 if seeds:
@@ -168,7 +175,7 @@ def parts(run: Run) -> str:
     >>> parts({"model": "frames", "frames": 8, "trees": 1, "members": 5})
     '5 × 8 frames'
     """
-    if run["model"] in (FRAMES, MPC_FRAMES):
+    if run["model"] in (FRAMES, MPC_FRAMES, LARGER):
         count, kind = run["frames"], "frame"
     elif run["model"] in (TREES, GROUPED, ADDITIVE):
         count, kind = run["trees"], "tree"

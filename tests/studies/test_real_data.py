@@ -323,7 +323,7 @@ def test_recipes_improve_on_their_start_or_keep_it(tmp_path, folder, monkeypatch
     study = RealData(data=folder, sets=("power-subset", "protein"), seeds=(0, 1))
     outputs = execute(study, tmp_path, progress=False)
     rows = {(row["set"], row["model"]): row for row in table(outputs, "scores")}
-    assert len(rows) == 11
+    assert len(rows) == 12
     assert float(rows["protein", "squares from EM"]["median"]) > -8
     assert "scores.png" in {path.name for path in outputs.written}
     with pytest.raises(ValueError, match="there is no recipe for 'gas'"):
@@ -362,6 +362,26 @@ def test_spline_knots_stand_at_the_quantiles_of_the_first_part():
     expected = np.quantile(train[:, 0].numpy(), np.arange(1, 6) / 6)
     np.testing.assert_allclose(spline.knots, expected, rtol=1e-5)
     assert spline.domain[1] > 3
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        ("power-subset", 6),
+        ("protein", 10),
+        ("miniboone-valid", 43),
+        ("parkinsons", 15),
+        ("sml", 8),
+    ],
+)
+def test_larger_additive_frames_have_as_many_parameters_as_squares(name, columns):
+    rows = torch.randn(500, columns)
+    counts = {}
+    for recipe in RECIPES[name]:
+        if recipe.model in (real_data.FRAMES, real_data.LARGER):
+            start = real_data.from_frames(replace(recipe, frames=1), Splits(*[rows] * 3, ""), 0)
+            counts[recipe.model] = sum(p.numel() for p in start.parameters())
+    assert 1 <= counts[real_data.LARGER] / counts[real_data.FRAMES] < 1.03
 
 
 def test_a_run_says_all_of_its_recipe():
