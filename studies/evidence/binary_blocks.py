@@ -24,7 +24,7 @@ def binary_table(store: Store) -> str:
     for name in SETS:
         for tree in dict.fromkeys(r.run["tree"] for r in store.select(GROUP, set=name)):
             groups = [store.select(GROUP, set=name, tree=tree, model=model) for model in MODELS]
-            cells = [spread(tests(group)) if group else "" for group in groups]
+            cells = [spread(tests(group), 3) if group else "" for group in groups]
             rows.append([name, tree, *cells])
     return table(["set", "tree", *MODELS], rows)
 
@@ -44,9 +44,9 @@ def binary_summary(store: Store) -> str:
         ahead += max(medians, key=lambda model: medians[model]) not in ADDITIVE
     seeds = len({r.run["seed"] for r in records})
     return (
-        f"{len(records)} runs on {len(names)} of {len(SETS)} sets ({', '.join(names)}), at most "
-        f"{seeds} seeds; medians, least and largest in brackets. A model that can subtract is the "
-        f"best in the median in {ahead} of {len(places)} rows."
+        f"{len(records)} runs on {len(names)} of {len(SETS)} sets ({', '.join(names)}), up to "
+        f"{seeds} seed{'s' if seeds > 1 else ''}; medians, least and largest in brackets. A model "
+        f"that can subtract is the best in the median in {ahead} of {len(places)} rows."
     )
 
 
