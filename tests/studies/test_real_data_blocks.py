@@ -7,7 +7,7 @@ import pytest
 from studies.evidence.pages import regenerate
 from studies.evidence.real_data_blocks import BLOCKS, GROUP, Pair
 from studies.evidence.store import NoRecordsError, Store, write_record
-from studies.real_data.real_data import CONFIRMATION, RECIPES
+from studies.real_data.real_data import CONFIRMATION, LARGER, RECIPES
 
 POWER = {"frames": [1.5, 1.75, 2.0], "MPC frames": [1.0, 1.25, 1.5], "NSF": [2.0, 2.0, 1.5]}
 PARKINSONS = {"frames": [-3.0, -4.0], "MPC frames": [-2.0, -2.5]}
@@ -123,5 +123,10 @@ def test_without_records_the_page_says_so(tmp_path):
 
 def test_sets_of_confirmation_take_the_recipes_of_others_as_they_are():
     for name, similar in CONFIRMATION.items():
-        assert RECIPES[name] == RECIPES[similar]
+        # Those with as many parameters as the squares depend on the number of columns.
+        own, others = (
+            [recipe for recipe in RECIPES[one] if recipe.model != LARGER]
+            for one in (name, similar)
+        )
+        assert own == others
         assert similar not in CONFIRMATION
