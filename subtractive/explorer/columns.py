@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from subtractive.plots.columns import edges_between
 from subtractive.tables import summaries
-from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.reading import Floats
+from subtractive.tables.states import States
 from subtractive.tables.table_density import TableQueries
 from subtractive.tables.value_text import value_text
 

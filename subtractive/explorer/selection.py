@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from subtractive.explorer.columns import ShownColumn
-from subtractive.tables.columns import States
 from subtractive.tables.containers import TEMPORAL
 from subtractive.tables.parsing import parse_events, parse_given
 from subtractive.tables.schema import Schema
+from subtractive.tables.states import States
 from subtractive.tables.value_text import value_text
 
 Side = list[Any] | tuple[float | None, float | None] | float

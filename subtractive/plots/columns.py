@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from subtractive.tables import summaries
 from subtractive.tables.code_sets import CodeSet
-from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.conditions import given_sets
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.queries import encode
 from subtractive.tables.reading import Floats, Table
+from subtractive.tables.states import States
 from subtractive.tables.table_density import TableQueries
 from subtractive.tables.view import View
 

@@ -13,9 +13,10 @@ from matplotlib.colors import PowerNorm
 from subtractive.plots.columns import check_column, codes_of, marginals, matching
 from subtractive.plots.labels import label, value_label
 from subtractive.plots.style import SHADES, axes_for, set_ticks
-from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.reading import Floats
+from subtractive.tables.states import States
 from subtractive.tables.table_density import TableQueries
 
 GRID, MOST_DOTS = 64, 400

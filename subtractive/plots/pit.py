@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.expectations import heights as heights_at
 from subtractive.tables.quantiles import cumulative
 from subtractive.tables.reading import Floats, Table, Values
+from subtractive.tables.states import States
 from subtractive.tables.view import View
 
 MOST_ROWS = 2000

@@ -11,7 +11,7 @@ from subtractive.plots.columns import Marginal, check_column, marginals
 from subtractive.plots.labels import label, value_label
 from subtractive.plots.marginals import top_of
 from subtractive.plots.style import CYCLE, PER_CENT, axes_for, legend, set_ticks, without_heights
-from subtractive.tables.columns import States
+from subtractive.tables.states import States
 from subtractive.tables.table_density import TableQueries
 
 LEVELS = (0.1, 0.5, 0.9)

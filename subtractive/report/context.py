@@ -21,11 +21,12 @@ from subtractive.densities.squared import SquaredCircuit
 from subtractive.plots.columns import Marginal, marginals
 from subtractive.report.formatting import state
 from subtractive.tables.cell_values import Content
-from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.estimator import SubtractiveMixture
 from subtractive.tables.reading import Floats, RawColumn, Table
 from subtractive.tables.schema import Encoded, Schema
+from subtractive.tables.states import States
 from subtractive.tables.validation import read_table
 
 Rows = npt.NDArray[np.intp]

@@ -26,8 +26,8 @@ from subtractive.plots.style import (
 )
 from subtractive.report.baselines import Comparison
 from subtractive.report.context import Context, Rows, num_states
-from subtractive.tables.columns import States
 from subtractive.tables.reading import Floats
+from subtractive.tables.states import States
 
 MOST_STATES, MOST_CURVES, SCATTER = 12, 5, 1000
 DOTS = "#3c6e9f"

@@ -13,7 +13,7 @@ from subtractive.densities.base import Density
 from subtractive.inputs.layer import InputLayer
 from subtractive.tables.asking import Question, count_rows
 from subtractive.tables.code_sets import Sets, both
-from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.conditions import event_sets
 from subtractive.tables.joint_boxes import NUM_SAMPLES, counting_error
 from subtractive.tables.memory import Memory
@@ -23,6 +23,7 @@ from subtractive.tables.receipts import LEAST_ROWS, Check, Matches, Receipt
 from subtractive.tables.remembered_counts import RememberedCounts
 from subtractive.tables.schema import Schema
 from subtractive.tables.set_weights import log_weights_of_sets
+from subtractive.tables.states import States
 from subtractive.tables.training_rows import Rows, recode
 from subtractive.tables.value_text import value_text
 from subtractive.tables.view import View

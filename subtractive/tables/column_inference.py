@@ -13,10 +13,11 @@ from subtractive.tables.atom_inference import Distinct, find_atoms
 from subtractive.tables.bound_inference import Bounds, find_bounds
 from subtractive.tables.cell_values import Content
 from subtractive.tables.column_types import Categories, ColumnType, Continuous, Ignored
-from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.grids import Grid, declared_grid, find_grid, grid_text
 from subtractive.tables.normal_scores import Ends, normal_scores
 from subtractive.tables.reading import Floats, RawColumn, Values, check_finite
+from subtractive.tables.states import States
 from subtractive.tables.text_dates import find_format, parse_dates
 from subtractive.tables.transforms import Transform, affine
 from subtractive.tables.value_text import value_text

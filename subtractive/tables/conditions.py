@@ -19,9 +19,10 @@ import torch
 from subtractive.inference.evidence import Evidence
 from subtractive.tables.cell_values import is_gone, number_of
 from subtractive.tables.code_sets import CodeSet, Sets, both
-from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.reading import read_mapping
 from subtractive.tables.schema import ERROR, Schema
+from subtractive.tables.states import States
 from subtractive.tables.text_dates import parse_dates
 from subtractive.tables.unseen_numbers import nearest_states, numbers_of
 from subtractive.tables.value_text import value_text

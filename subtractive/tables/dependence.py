@@ -18,10 +18,10 @@ import pandas as pd
 import scipy
 import torch
 
-from subtractive.tables.columns import States
 from subtractive.tables.joint_boxes import NUM_SAMPLES, joint_variables
 from subtractive.tables.queries import as_generator, draw, draw_inside, log_weights
 from subtractive.tables.reading import Floats, RandomState
+from subtractive.tables.states import States
 from subtractive.tables.view import View
 
 NUM_CELLS = 24  # of a column of numbers

@@ -9,8 +9,9 @@ import numpy as np
 from subtractive.io.html import html_table
 from subtractive.learning.history import History
 from subtractive.tables.code_sets import CodeSet
-from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.schema import Schema, describe_column
+from subtractive.tables.states import States
 from subtractive.tables.view import View
 
 MOST_NAMES, MOST_LETTERS = 6, 40

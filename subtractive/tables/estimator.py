@@ -22,7 +22,6 @@ from subtractive.learning.history import History
 from subtractive.numerics.validation import whole_number
 from subtractive.tables import checks, imputation, queries
 from subtractive.tables.censoring import ROUNDS, is_censored, redrawn_table, start_table
-from subtractive.tables.columns import States
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.display import estimator_html
 from subtractive.tables.effort import Budget
@@ -42,6 +41,7 @@ from subtractive.tables.recipe import Recipe
 from subtractive.tables.remembered_counts import RememberedCounts
 from subtractive.tables.schema import Schema
 from subtractive.tables.schema_description import describe_schema
+from subtractive.tables.states import States
 from subtractive.tables.table_density import TableQueries, index_of
 from subtractive.tables.training_data import encode_rows
 from subtractive.tables.training_rows import split

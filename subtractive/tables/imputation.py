@@ -14,7 +14,7 @@ import torch
 
 from subtractive.tables.cell_values import Content
 from subtractive.tables.code_sets import Sets
-from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.containers import TEMPORAL, AnyTable
 from subtractive.tables.expectations import (
     Function,
@@ -34,6 +34,7 @@ from subtractive.tables.queries import (
 )
 from subtractive.tables.reading import Floats, RandomState, Table, Values, is_missing
 from subtractive.tables.schema import Encoded
+from subtractive.tables.states import States
 from subtractive.tables.text_dates import format_dates
 from subtractive.tables.view import View
 

@@ -15,11 +15,12 @@ import numpy as np
 
 from subtractive.io.table_reading import MISSING
 from subtractive.tables.column_types import NAMES, ColumnType, Continuous
-from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.conditions import number
 from subtractive.tables.containers import TEMPORAL
 from subtractive.tables.question_text import shown
 from subtractive.tables.schema import Schema
+from subtractive.tables.states import States
 from subtractive.tables.unseen_numbers import numbers_of
 from subtractive.tables.value_text import value_text
 

@@ -10,8 +10,8 @@ import re
 
 import numpy as np
 
-from subtractive.tables.columns import States
 from subtractive.tables.schema import Schema
+from subtractive.tables.states import States
 from subtractive.tables.unseen_numbers import numbers_of
 from subtractive.tables.value_text import value_text
 

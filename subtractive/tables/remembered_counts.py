@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from subtractive.tables.code_sets import CodeSet, Sets, both
-from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.reading import Floats
 from subtractive.tables.receipts import Matches
+from subtractive.tables.states import States
 
 # Cells of one column at most, and pairs of cells of all columns.
 MOST_CELLS, MOST_PAIRS = 12, 2**16

@@ -9,10 +9,11 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import numpy.typing as npt
 
-from subtractive.tables.columns import Column, States
+from subtractive.tables.columns import Column
 from subtractive.tables.containers import AnyTable
 from subtractive.tables.reading import Floats, RawColumn, Table, Values, is_frame
 from subtractive.tables.schema import Schema
+from subtractive.tables.states import States
 from subtractive.tables.validation import check_weights
 
 Numbers = npt.NDArray[np.int64]

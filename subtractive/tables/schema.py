@@ -18,10 +18,11 @@ from subtractive.io.html import html_table
 from subtractive.tables.cell_values import Content
 from subtractive.tables.code_sets import CodeSet
 from subtractive.tables.column_types import DataWarning
-from subtractive.tables.columns import Column, Numeric, States, sets_of_cells
+from subtractive.tables.columns import Column, Numeric, sets_of_cells
 from subtractive.tables.containers import AnyTable, Container, as_objects
 from subtractive.tables.reading import Floats, RawColumn, Table, Values, check_finite
 from subtractive.tables.schema_inference import infer_parts, listed
+from subtractive.tables.states import States
 from subtractive.tables.text_dates import format_dates, parse_dates
 from subtractive.tables.unseen_numbers import nearest_states
 from subtractive.tables.validation import check_weights, read_table

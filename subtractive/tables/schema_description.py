@@ -12,10 +12,11 @@ import numpy as np
 import pandas as pd
 
 from subtractive.io.schema import check_facts
-from subtractive.tables.columns import Column, Numeric, States
+from subtractive.tables.columns import Column, Numeric
 from subtractive.tables.containers import ArrayContainer, Container, FrameContainer, zone_name
 from subtractive.tables.grids import Grid
 from subtractive.tables.schema import ERROR, Schema
+from subtractive.tables.states import States
 from subtractive.tables.transforms import Affine, Logarithm, NormalScores
 
 PARTS: dict[str, Any] = {

@@ -10,8 +10,9 @@ import math
 
 import numpy as np
 
-from subtractive.tables.columns import FAR_BEYOND, Column, States
+from subtractive.tables.columns import FAR_BEYOND, Column
 from subtractive.tables.reading import Floats, Values
+from subtractive.tables.states import States
 
 
 def numbers_of(column: Column) -> Floats | None:
@@ -24,7 +25,7 @@ def numbers_of(column: Column) -> Floats | None:
 def nearest_states(column: Column, values: Values) -> Floats:
     """The codes of the numbers nearest to values (n,); NaN where they need none.
 
-    >>> from subtractive.tables.columns import States
+    >>> from subtractive.tables.states import States
     >>> nearest_states(States("age", "whole", (17, 18, 20)), np.array([18.0, 19.6, np.nan]))
     array([nan,  2., nan])
     """

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import subtractive as sub
-from subtractive.tables.columns import Numeric, States
+from subtractive.tables.columns import Numeric
+from subtractive.tables.states import States
 from subtractive.tables.validation import read_table
 
 FRAME = mixed_frame()
