@@ -31,7 +31,13 @@ from studies.real_data.real_data import (
 )
 
 GROUP = "real-data/ours"
-TWINS = {FRAMES: MPC_FRAMES, TREES: ADDITIVE}
+# What squares are compared with, and how the page calls it.
+RIVALS = {FRAMES: (MPC_FRAMES, LARGER, NSF), TREES: (ADDITIVE, NSF)}
+OPPONENTS = {
+    "their additive twins": (MPC_FRAMES, ADDITIVE),
+    "additive frames of as many parameters": (LARGER,),
+    "the flow": (NSF,),
+}
 CONFIDENCE = 0.95
 AHEAD, BEHIND, UNDECIDED = "ahead", "behind", "undecided"
 NO_PAIR = "*No pair of models is recorded yet.*"
@@ -103,18 +109,10 @@ def pairs_table(store: Store) -> str:
 def verdict(store: Store) -> str:
     """In how many comparisons squares are ahead, behind, or neither."""
     found = pairs(store)
-    twins = [pair for pair in found if pair.against == TWINS[pair.squares]]
-    larger = [pair for pair in found if pair.against == LARGER]
-    flows = [pair for pair in found if pair.against == NSF]
-    opponents = (
-        ("their additive twins", twins),
-        ("additive frames of as many parameters", larger),
-        ("the flow", flows),
-    )
     lines = [
         f"- **Squares against {opponent}**, {counts(some)}."
-        for opponent, some in opponents
-        if some
+        for opponent, models in OPPONENTS.items()
+        if (some := [pair for pair in found if pair.against in models])
     ]
     return "\n".join(lines) or NO_PAIR
 
@@ -145,8 +143,8 @@ def pairs(store: Store) -> list[Pair]:
             model: {r.run["seed"]: score(r) for r in some}
             for model, some in grouped(group, lambda run: run["model"]).items()
         }
-        for squares, twin in TWINS.items():
-            for against in (twin, *([LARGER] if twin == MPC_FRAMES else []), NSF):
+        for squares, rivals in RIVALS.items():
+            for against in rivals:
                 one, other = scores.get(squares, {}), scores.get(against, {})
                 seeds = sorted(one.keys() & other.keys())
                 if seeds:

@@ -68,11 +68,13 @@ class Debd(Experiment):
     def perform(self, run: Run, place: Place) -> Mapping[str, Any]:
         splits = load_binary(run["set"], self.data).head(self.rows)
         additive, num_epochs = self._sums(run["set"], run["tree"], run["units"], run["seed"])
-        density: sub.Density = copy.deepcopy(additive)
+        density: sub.Density
+        if run["model"] in (MPC, LONGER):
+            density = copy.deepcopy(additive)
+        else:
+            num_squares = run["units"] if run["model"] == SQUARES else 1
+            density = sub.learning.square_root(additive, num_squares=num_squares)
         if run["model"] != MPC:
-            if run["model"] != LONGER:
-                count = run["units"] if run["model"] == SQUARES else 1
-                density = sub.learning.square_root(additive, num_squares=count)
             rate = self.longer_rate if run["model"] == LONGER else self.squared_rate
             options = self._options(splits, run["seed"])
             history = sub.fit(density, splits.train, splits.valid, learning_rate=rate, **options)

@@ -132,12 +132,14 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
 # Sets of which nothing was known when the recipes above were frozen, each with the most similar
 # set, whose recipes it takes as they are. All other sets are those of the development.
 CONFIRMATION = {"parkinsons": "miniboone-valid", "sml": "miniboone-valid"}
-RECIPES |= {name: RECIPES[similar] for name, similar in CONFIRMATION.items()}
-# Of fewer columns, the same number of parameters are more units.
+# Only the larger additive frames differ: of fewer columns, as many parameters are more units.
 UNITS_OF_LARGER = {"parkinsons": 64, "sml": 91}
 RECIPES |= {
-    name: tuple(replace(r, units=units) if r.model == LARGER else r for r in RECIPES[name])
-    for name, units in UNITS_OF_LARGER.items()
+    name: tuple(
+        replace(recipe, units=UNITS_OF_LARGER[name]) if recipe.model == LARGER else recipe
+        for recipe in RECIPES[similar]
+    )
+    for name, similar in CONFIRMATION.items()
 }
 
 
