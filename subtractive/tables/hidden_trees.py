@@ -110,9 +110,8 @@ class HiddenTrees:
             reach = REACH_OF_TRIAL if self.is_large else REACH
             self._choose_states(reach)
             self._add_covariances()
-            if self._is_hopeless(reach):
-                return
-            if self.is_large and self.budget.left > LEAST_PART * self.epoch:
+            has_time = self.budget.left > LEAST_PART * self.epoch
+            if self.is_large and has_time and not self._is_hopeless(reach):
                 self.members = [self._trained(self.first, 0, is_begun=True)]
             if not self._is_hopeless(REACH):
                 self._add_members()
